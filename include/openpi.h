@@ -635,7 +635,9 @@ OPENPI_API double openpi_policy_rate(const openpi_policy *policy);
  * numbers are the policy's and valid until it is closed. */
 OPENPI_API const double *openpi_policy_reset_pose(const openpi_policy *policy, int *count);
 
-typedef enum openpi_element { OPENPI_U8 = 0, OPENPI_FLOAT32 = 1, OPENPI_FLOAT64 = 2 } openpi_element;
+typedef enum openpi_element {
+    OPENPI_U8 = 0, OPENPI_FLOAT32 = 1, OPENPI_FLOAT64 = 2, OPENPI_FLOAT16 = 3
+} openpi_element;
 typedef enum openpi_layout { OPENPI_HWC = 0, OPENPI_CHW = 1 } openpi_layout;
 /* The order of a pixel's channels, or of a CHW picture's planes. Alpha is ignored. */
 typedef enum openpi_channels {
@@ -644,8 +646,9 @@ typedef enum openpi_channels {
 
 typedef struct openpi_image {
     size_t size;                 /* sizeof(openpi_image)                                             */
-    const char *name;            /* slot ("base", "left_wrist", "right_wrist"; also base_0_rgb …) or the
-                                    robot's own key ("cam_high", "observation/image")                */
+    const char *name;            /* the robot's own key ("cam_high", "observation/image") or a slot ("base",
+                                    "left_wrist", "right_wrist"; also base_0_rgb …): LeRobot's feature of
+                                    that name, else by position, which openpi_request_note tells     */
     const void *data;            /* HWC [height][width][3], CHW [3][height][width]; 4 with alpha; at any
                                     address. A strided picture ends with its last row's last pixel    */
     openpi_element element;      /* float pictures are in [0,1]; LeRobot's, which it clamps where it
@@ -714,13 +717,17 @@ typedef struct openpi_field {
     openpi_element element;
     int rank;                    /* 0: one number; at most 8                                         */
     int64_t shape[8];            /* [rank]                                                           */
+    const char *unknown;         /* not NULL: a value of a type that no key has, and what it is ("None",
+                                    "a set"); refused where its key is read, else ignored            */
 } openpi_field;
 
-#define OPENPI_FIELD_INIT {sizeof(openpi_field), NULL, NULL, 0, NULL, OPENPI_U8, 0, {0}}
+#define OPENPI_FIELD_INIT {sizeof(openpi_field), NULL, NULL, 0, NULL, OPENPI_U8, 0, {0}, NULL}
 
 /* As openpi_request_prepare_msgpack, from fields[count] that lie in memory: the same keys, shapes and
  * sentences. Pictures are read where they are, without a copy. A field of another key than the robot's is
- * ignored, as openpi does, but for pictures where the robot's own transform refuses unknown ones. */
+ * ignored, as openpi does, whatever its type, but for pictures where the robot's own transform refuses
+ * unknown ones. A camera may only be absent by not being there. Two keys of one thing ("prompt" and "task")
+ * may come if their values are equal. */
 OPENPI_API openpi_status openpi_request_prepare_fields(openpi_request *request, const openpi_field *fields,
                                                        int count, openpi_timing *timing, openpi_error *error);
 
@@ -757,6 +764,11 @@ OPENPI_API openpi_status openpi_request_sample(const openpi_request *request, op
 /* 1: the prepared prompt had more than max_prompt tokens and was truncated, as openpi does (it logs a
  * warning). */
 OPENPI_API int openpi_request_prompt_truncated(const openpi_request *request);
+
+/* What the last prepare did that changes actions and is no error: a prompt that was cut, a camera that was
+ * found by its position only. Sentence 0, 1, …; NULL after the last. *warning as of openpi_engine_note. The
+ * string is the request's and valid until the next prepare or close. */
+OPENPI_API const char *openpi_request_note(const openpi_request *request, int index, int *warning);
 
 /* The prepared state, normalised, before it is rounded to fp32 and padded: [*count] doubles, valid until the
  * next prepare or close. NULL: nothing is prepared. */

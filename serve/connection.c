@@ -21,6 +21,7 @@ struct connection {
     job *sending;                /* its answer is on the way out                                           */
     double prev_total_ms;
     double *chunk;               /* of the last reply, for "openpi/rtc" of the next request; NULL: none    */
+    int noted;                   /* 1: the log has had the note of a request                               */
     uint64_t chunk_model;        /* the number of the model that made it                                   */
     int number;                  /* dispatch.h's                                                           */
     uint64_t id;
@@ -81,6 +82,15 @@ static void log_request(const connection *c, const job *job, int gone) {
                         (const char *)job->answer.data);
 }
 
+/* What a request told: once a connection. */
+static void log_note(connection *c, const job *job) {
+    if (c->noted || job->status != OPENPI_OK || !job->note[0]) return;
+    log_entry entry = {.level = LOG_LEVEL_WARNING, .event = "note", .reason = "", .address = c->address,
+                       .robot = c->name};
+    c->noted = 1;
+    log_entry_write(c->all->log, &entry, "%s", job->note);
+}
+
 /* The job's request is over: it was answered, or `gone`. */
 static void report(connection *c, const job *job, int gone) {
     if (!job) return;
@@ -88,10 +98,12 @@ static void report(connection *c, const job *job, int gone) {
                                .result = gone ? REQUEST_GONE : job->result,
                                .at_ms = job->at_ms,
                                .bytes = job->count,
+                               .truncated = job->status == OPENPI_OK && job->truncated,
                                .rtc_delay = job->rtc.mode == OPENPI_RTC_OFF || job->status != OPENPI_OK ? -1
                                                                                          : job->rtc.delay};
     metrics_add_request(c->all->metrics, &request);
     log_request(c, job, gone);
+    log_note(c, job);
 }
 
 static void unwatch(connection *c) {

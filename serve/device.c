@@ -70,7 +70,8 @@ static openpi_status write_reply(device *d, job *job, const float *model_actions
                    .rtc = job->rtc_asked,
                    .rtc_applied = job->rtc.mode != OPENPI_RTC_OFF,
                    .rtc_delay = job->rtc.delay,
-                   .rtc_weight = job->rtc_weight};
+                   .rtc_weight = job->rtc_weight,
+                   .truncated = job->truncated};
     job->answer.bytes = reply_write(&reply, job->answer.data, job->answer_capacity);
     snapshot_reply(job->snapshot, &reply);
     return OPENPI_OK;

@@ -40,6 +40,8 @@ typedef struct job {
     double *chunk;               /* this one, as openpi_request_keep makes it: [horizon][32]               */
     int rtc_asked;               /* 1: the request has "openpi/rtc", so the reply answers it               */
     openpi_rtc rtc;              /* OFF: an ordinary sample                                                */
+    int truncated;               /* 1: its prompt was cut                                                  */
+    char note[400];              /* what preparing it told (openpi_request_note), ""; for the log          */
     int rtc_weight;              /* what its max_weight was cut to; 0: it was not                          */
     float *previous;             /* [horizon][32]: of rtc                                                  */
     snapshot *snapshot;          /* what the admin page wants to see of it; NULL: nothing                  */

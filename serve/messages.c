@@ -111,7 +111,7 @@ size_t reply_write(const reply *r, uint8_t *out, size_t capacity) {
     sink s = {.data = out, .capacity = capacity};
     msgpack_packer p;
     msgpack_packer_init(&p, &s, sink_write);
-    int failed = msgpack_pack_map(&p, r->rtc ? 4 : 3);
+    int failed = msgpack_pack_map(&p, (r->rtc ? 4u : 3u) + (r->truncated ? 1u : 0u));
     failed |= put_text(&p, "actions");
     failed |= put_array(&p, r->actions, r->horizon, r->action_dim);
     failed |= put_text(&p, "policy_timing");
@@ -122,6 +122,7 @@ size_t reply_write(const reply *r, uint8_t *out, size_t capacity) {
     failed |= put_double_entry(&p, "infer_ms", r->infer_ms);
     if (r->prev_total_ms >= 0) failed |= put_double_entry(&p, "prev_total_ms", r->prev_total_ms);
     if (r->rtc) failed |= put_rtc(&p, r);
+    if (r->truncated) failed |= put_text(&p, "openpi/prompt_truncated") | msgpack_pack_true(&p);
     return failed ? 0 : s.count;
 }
 

@@ -32,6 +32,7 @@ typedef struct reply {
     double prev_total_ms;        /* of the request before; negative: there was none                        */
     int rtc;                     /* 1: with "rtc", a map of what follows                                   */
     int rtc_applied, rtc_delay;
+    int truncated;               /* 1: with "openpi/prompt_truncated", true                                */
     int rtc_weight;              /* "max_weight", what it was cut to; 0: not in the map                    */
 } reply;
 

@@ -65,6 +65,7 @@ void metrics_add_request(metrics *m, const metrics_request *r) {
     pthread_mutex_lock(&m->lock);
     c->requests[r->class][r->result]++;
     observe(&c->message_bytes, bytes_bounds, (double)r->bytes);
+    c->truncated += r->truncated != 0;
     if (r->rtc_delay >= 0) observe(&c->rtc_delay, steps_bounds, r->rtc_delay);
     for (int i = 0; i < METRICS_STAGES; i++)
         if (seconds_between(r->at_ms, (moment)i, (moment)(i + 1), &seconds))
@@ -221,6 +222,8 @@ void metrics_write(const metrics_counts *c, const metrics_now *now, text *out) {
     put_devices(out, c);
     put_histogram(out, "openpi_rtc_delay_steps", "Delays that chunks with real-time chunking have.",
                   steps_bounds, &c->rtc_delay);
+    put_number(out, "counter", "openpi_prompts_truncated_total", "Answered requests whose prompt was cut.",
+               (double)c->truncated);
     head(out, "openpi_build_info", "gauge", "Always 1: which openpi this is.");
     text_put(out, "openpi_build_info{version=");
     text_quote(out, now->version);

@@ -76,6 +76,7 @@ typedef struct metrics_counts {
     histogram queue;             /* seconds from PREPARED to RUN                                           */
     histogram stages[METRICS_STAGES];
     histogram batch, message_bytes, rtc_delay;
+    uint64_t truncated;          /* prompts that were cut                                                  */
     metrics_device devices[SCHEDULER_DEVICES];
     int device_count;
 } metrics_counts;
@@ -98,6 +99,7 @@ typedef struct metrics_request {
     const double *at_ms;         /* [MOMENTS]                                                              */
     size_t bytes;                /* of its message                                                         */
     int rtc_delay;               /* steps that its chunk was computed for; negative: none                  */
+    int truncated;               /* 1: its prompt was cut                                                  */
 } metrics_request;
 
 /* A request was answered, or will not be. */

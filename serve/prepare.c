@@ -2,6 +2,7 @@
 #include "prepare.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,6 +172,9 @@ static openpi_status set_extras(const prepare *p, job *job, openpi_error *error)
 static openpi_status prepare_job(prepare *p, job *job, openpi_error *error) {
     if (!job->request) SERVE_TRY(make_request(p, job, error));
     SERVE_TRY(openpi_request_prepare_msgpack(job->request, job->bytes, job->count, NULL, error));
+    const char *note = openpi_request_note(job->request, 0, NULL);
+    job->truncated = openpi_request_prompt_truncated(job->request);
+    snprintf(job->note, sizeof job->note, "%s", note ? note : "");
     job->sample = (openpi_sample)OPENPI_SAMPLE_INIT;
     SERVE_TRY(openpi_request_sample(job->request, &job->sample, error));
     snapshot_see(job->snapshot, &job->sample);

@@ -13,6 +13,7 @@ import os
 import threading
 from typing import Any
 from typing import NamedTuple
+import warnings
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,8 @@ class Request:
 
     def prepare(self, obs: Observation) -> None:
         self._handle.prepare(obs)
+        for _, text in self._handle.notes:
+            warnings.warn(text, UserWarning, stacklevel=2)
 
     @property
     def prompt_truncated(self) -> bool:
@@ -329,12 +332,14 @@ class Policy(Closing):
         A policy with rtc=True also answers "chunk", float64 [H, 32]. What is left of it, `chunk[executed:]`, is
         `previous` of the next call, and rtc={"delay": d} says how many further steps the robot executes meanwhile.
         `previous` may also be float32 [steps, dimensions], normalised, in model space.
+
+        "prompt_truncated": True is there where the prompt was cut; Python warns of it, too.
         """
         if self._default_prompt is not None:
             obs = self._with_prompt(obs)
         given = None if noise is None else check_noise(noise, 1, self.horizon)
         rules = None if previous is None else rtc_parts([_previous(previous)], rtc, 1, self._defaults)
-        return self._lanes.infer((obs,), given, self._seed, next(self._streams), rules)[0]
+        return _warned(self._lanes.infer((obs,), given, self._seed, next(self._streams), rules))[0]
 
     def infer_batch(
         self,
@@ -353,12 +358,14 @@ class Policy(Closing):
         answers: list[dict[str, Any]] = []
         for first in range(0, count, self._batch):
             part = slice(first, first + self._batch)
-            answers += self._lanes.infer(
-                tuple(self._with_prompt(obs) for obs in observations[part]),
-                None if given is None else given[part],
-                self._seed,
-                next(self._streams),
-                None if rules is None else rules[part],
+            answers += _warned(
+                self._lanes.infer(
+                    tuple(self._with_prompt(obs) for obs in observations[part]),
+                    None if given is None else given[part],
+                    self._seed,
+                    next(self._streams),
+                    None if rules is None else rules[part],
+                )
             )
         return answers
 
@@ -424,6 +431,14 @@ class Policy(Closing):
         if self._default_prompt is None or isinstance(obs, bytes) or "prompt" in obs or "task" in obs:
             return obs
         return {**obs, "prompt": self._default_prompt}
+
+
+def _warned(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Python's warning for what a call did that changes actions: a prompt that was cut, a camera found by position."""
+    for answer in answers:
+        for text in answer.pop("notes", ()):
+            warnings.warn(text, UserWarning, stacklevel=3)
+    return answers
 
 
 def _previous(given: npt.ArrayLike) -> npt.NDArray[Any]:

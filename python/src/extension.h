@@ -21,7 +21,9 @@
     X(WORD_INFER_MS, "infer_ms")              \
     X(WORD_DEVICE_MS, "device_ms")            \
     X(WORD_TOTAL_MS, "total_ms")              \
-    X(WORD_STAGES, "stages")
+    X(WORD_STAGES, "stages")                  \
+    X(WORD_PROMPT_TRUNCATED, "prompt_truncated") \
+    X(WORD_NOTES, "notes")
 
 enum {
 #define X(name, text) name,

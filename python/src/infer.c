@@ -10,6 +10,8 @@
 
 #include "extension.h"
 
+enum { NOTES = 4 };
+
 /* An observation of a call, and its answer. */
 typedef struct part {
     observation seen;
@@ -18,6 +20,8 @@ typedef struct part {
     PyObject *actions, *chunk; /* numpy's, float64 [H][a] and [H][32]; no chunk without real-time chunking */
     Py_buffer actions_view, chunk_view;
     following follows;
+    int truncated;             /* 1: the prompt was cut                                                */
+    char notes[NOTES][400];    /* the request's, "" after the last                                     */
 } part;
 
 /* A call: what it was given, what it took. */
@@ -190,6 +194,10 @@ static openpi_status prepare_part(call *c, int b, openpi_sample *sample, openpi_
     size_t chunk = (size_t)c->horizon * OPENPI_ACTION_DIM;
     openpi_timing one = OPENPI_TIMING_INIT;
     openpi_status status = observation_prepare(&p->seen, p->handle, &one, &c->error);
+    const char *note;
+    p->truncated = openpi_request_prompt_truncated(p->handle);
+    for (int i = 0; i < NOTES && (note = openpi_request_note(p->handle, i, NULL)); i++)
+        PyOS_snprintf(p->notes[i], sizeof p->notes[i], "%s", note);
     if (status == OPENPI_OK) status = openpi_request_sample(p->handle, sample, &c->error);
     if (status == OPENPI_OK)
         status =
@@ -276,7 +284,18 @@ static PyObject *timing_dict(const call *c) {
     return dict;
 }
 
-/* [{"actions": …, "policy_timing": …}, …] and with real-time chunking "chunk". */
+static PyObject *notes_list(const part *p) {
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < NOTES && p->notes[i][0]; i++) {
+        PyObject *text = PyUnicode_FromString(p->notes[i]);
+        if (!text || PyList_Append(list, text)) Py_CLEAR(list);
+        Py_XDECREF(text);
+    }
+    return list;
+}
+
+/* [{"actions": …, "policy_timing": …}, …], with real-time chunking "chunk"; "prompt_truncated" where it was,
+ * and "notes", for Python to warn. */
 static PyObject *answers(const call *c) {
     PyObject *const *words = c->state->words;
     PyObject *timing = timing_dict(c), *list = timing ? PyList_New(c->count) : NULL;
@@ -286,6 +305,8 @@ static PyObject *answers(const call *c) {
         int failed = !answer || PyDict_SetItem(answer, words[WORD_ACTIONS], p->actions) ||
                      PyDict_SetItem(answer, words[WORD_POLICY_TIMING], timing) ||
                      (p->chunk && PyDict_SetItem(answer, words[WORD_CHUNK], p->chunk));
+        if (!failed && p->truncated) failed = PyDict_SetItem(answer, words[WORD_PROMPT_TRUNCATED], Py_True);
+        if (!failed && p->notes[0][0]) failed = put(answer, words[WORD_NOTES], notes_list(p));
         if (failed) Py_CLEAR(answer);
         if (!answer || PyList_SetItem(list, b, answer)) Py_CLEAR(list);
     }

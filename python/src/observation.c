@@ -1,7 +1,9 @@
 /* An observation of Python, a dict in openpi's form, as the fields of openpi.h.
  *
  * Arrays are not copied where they lie contiguously; the dict and what it holds are never changed. Maps
- * inside maps are flattened: {"images": {"cam_high": …}} has the field "images/cam_high". */
+ * inside maps are flattened: {"images": {"cam_high": …}} has the field "images/cam_high". A value of a type
+ * that no key has becomes a field that says so (`unknown`): the engine ignores it, or refuses it where it
+ * reads the key. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,19 +47,61 @@ static struct held *add(observation *out, const char *name) {
 
 /* ---- values -------------------------------------------------------------------------------------------- */
 
+/* A value that no key has. Takes `what` over, which says what it is; NULL with an exception. */
+static int add_unknown(PyObject *what, const char *name, observation *out) {
+    const char *utf8 = what ? PyUnicode_AsUTF8AndSize(what, NULL) : NULL;
+    struct held *held = utf8 ? add(out, name) : NULL;
+    if (!held) {
+        Py_XDECREF(what);
+        return -1;
+    }
+    held->owner = what;
+    out->fields[out->count - 1].unknown = utf8;
+    return 0;
+}
+
+/* The same with the exception that is set, unless it is none that a value raises (KeyboardInterrupt). */
+static int add_failed(const char *before, const char *name, observation *out) {
+    if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)) return -1;
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *what = PyUnicode_FromFormat("%s (%S)", before, value ? value : type);
+    if (!what && PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear();
+        what = PyUnicode_FromString(before);
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    return add_unknown(what, name, out);
+}
+
 static int add_text(PyObject *text, const char *name, observation *out) {
     Py_ssize_t bytes;
     const char *utf8 = PyUnicode_AsUTF8AndSize(text, &bytes);
     if (!utf8) {
         PyErr_Clear();
-        PyErr_Format(PyExc_ValueError, "\"%s\" has a character that UTF-8 does not have", name);
-        return -1;
+        return add_unknown(PyUnicode_FromString("text with a character that UTF-8 does not have"), name, out);
     }
     struct held *held = add(out, name);
     if (!held) return -1;
     held->owner = Py_NewRef(text);
     out->fields[out->count - 1].text = utf8;
     out->fields[out->count - 1].text_length = (size_t)bytes;
+    return 0;
+}
+
+/* Bytes: a text, where they are UTF-8. */
+static int add_bytes(PyObject *object, const char *name, observation *out) {
+    PyObject *bytes = PyBytes_FromObject(object);
+    struct held *held = bytes ? add(out, name) : NULL;
+    if (!held) {
+        Py_XDECREF(bytes);
+        return -1;
+    }
+    held->owner = bytes;
+    out->fields[out->count - 1].text = PyBytes_AsString(bytes);
+    out->fields[out->count - 1].text_length = (size_t)PyBytes_Size(bytes);
     return 0;
 }
 
@@ -79,34 +123,39 @@ static int add_number(PyObject *number, const char *name, observation *out) {
     double value = PyFloat_AsDouble(number);
     if (value == -1 && PyErr_Occurred()) {
         PyErr_Clear();
-        PyErr_Format(PyExc_ValueError, "\"%s\" is a number that a float64 does not hold", name);
-        return -1;
+        return add_unknown(PyUnicode_FromString("a number that a float64 does not hold"), name, out);
     }
     double *numbers = add_numbers(name, 1, 0, out);
     if (numbers) *numbers = value;
     return numbers ? 0 : -1;
 }
 
+/* The numbers of the list. Returns the place of the first that is none, `count` where all are, -1 with an
+ * exception. */
+static Py_ssize_t read_list(PyObject *list, Py_ssize_t count, double *numbers) {
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *item = PySequence_GetItem(list, i);
+        double value = item ? PyFloat_AsDouble(item) : -1;
+        Py_XDECREF(item);
+        if (value == -1 && PyErr_Occurred()) {
+            if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+            PyErr_Clear();
+            return i;
+        }
+        numbers[i] = value;
+    }
+    return count;
+}
+
 static int add_list(PyObject *list, const char *name, observation *out) {
     Py_ssize_t count = PySequence_Size(list);
     double *numbers = count < 0 ? NULL : add_numbers(name, count, 1, out);
-    for (Py_ssize_t i = 0; numbers && i < count; i++) {
-        PyObject *item = PySequence_GetItem(list, i);
-        double value = item ? PyFloat_AsDouble(item) : -1;
-        if (value == -1 && PyErr_Occurred()) {
-            if (!PyErr_ExceptionMatches(PyExc_Exception)) numbers = NULL;
-            else
-                PyErr_Clear(), PyErr_Format(PyExc_ValueError,
-                                            "\"%s\"[%zd] is %s, expected a number or an array "
-                                            "in place of the list",
-                                            name, i, item ? "no number" : "missing");
-            Py_XDECREF(item);
-            return -1;
-        }
-        Py_DECREF(item);
-        numbers[i] = value;
-    }
-    return numbers ? 0 : -1;
+    Py_ssize_t read = numbers ? read_list(list, count, numbers) : -1;
+    if (read < 0) return -1;
+    if (read == count) return 0;
+    PyMem_Free(numbers);                                                 /* the field becomes another one */
+    out->held[--out->count].numbers = NULL;
+    return add_unknown(PyUnicode_FromFormat("a list whose element %zd is no number", read), name, out);
 }
 
 static double half_to_double(unsigned short bits) {
@@ -152,23 +201,23 @@ static double element_at(const Py_buffer *view, char element, Py_ssize_t i) {
     }
 }
 
-static int refuse_elements(const Py_buffer *view, const char *name, char element) {
+static int add_odd_array(const Py_buffer *view, const char *name, char element, observation *out) {
     if (element == '>')
-        PyErr_Format(PyExc_ValueError, "\"%s\" has big-endian numbers, expected the machine's order", name);
-    else
-        PyErr_Format(PyExc_ValueError,
-                     "\"%s\" is an array of format \"%s\", expected uint8, float32 or float64", name,
-                     view->format ? view->format : "B");
-    return -1;
+        return add_unknown(PyUnicode_FromString("an array of big-endian numbers"), name, out);
+    return add_unknown(PyUnicode_FromFormat("an array of format \"%s\" with %d dimensions",
+                                            view->format ? view->format : "B", view->ndim), name, out);
 }
 
 /* Takes the view over. */
 static int add_view(Py_buffer *view, const char *name, observation *out) {
     char element = array_element(view);
-    int plain = element == 'B' || element == 'f' || element == 'd';
-    openpi_element as = element == 'B' ? OPENPI_U8 : element == 'f' ? OPENPI_FLOAT32 : OPENPI_FLOAT64;
+    int plain = element == 'B' || element == 'f' || element == 'd' || (element == 'e' && view->ndim > 1);
+    openpi_element as = element == 'B'   ? OPENPI_U8
+                        : element == 'f' ? OPENPI_FLOAT32
+                        : element == 'e' ? OPENPI_FLOAT16
+                                         : OPENPI_FLOAT64;
     if (view->ndim > 8 || !element || element == '>' || (!plain && view->ndim > 1))
-        return refuse_elements(view, name, element);
+        return add_odd_array(view, name, element, out);
     if (!plain || !view->ndim) {
         Py_ssize_t count = view->len / view->itemsize;
         double *numbers = add_numbers(name, count, view->ndim, out);
@@ -188,52 +237,49 @@ static int add_view(Py_buffer *view, const char *name, observation *out) {
     return 0;
 }
 
-/* A 0-d array of text: what its item() is. */
+/* An array of one element that is no number: the text that its item() is, as openpi takes it. */
 static int add_item(PyObject *array, const char *name, observation *out) {
     PyObject *item = PyObject_CallMethod(array, "item", NULL);
-    if (item && PyUnicode_Check(item)) {
-        int failed = add_text(item, name, out);
-        Py_DECREF(item);
-        return failed;
-    }
-    if (item || PyErr_ExceptionMatches(PyExc_Exception)) {
-        PyErr_Clear();
-        PyErr_Format(PyExc_TypeError, "\"%s\" is an array that holds %s, expected text or numbers", name,
-                     item && PyBytes_Check(item) ? "bytes" : "neither text nor a number");
-    }
-    Py_XDECREF(item);
-    return -1;
+    if (!item) return add_failed("an array that holds neither text nor numbers", name, out);
+    int failed = PyUnicode_Check(item) ? add_text(item, name, out)
+                 : PyBytes_Check(item) ? add_bytes(item, name, out)
+                                       : add_unknown(PyUnicode_FromFormat("an array that holds %R",
+                                                                          Py_TYPE(item)), name, out);
+    Py_DECREF(item);
+    return failed;
 }
 
 static int add_array(const module_state *state, PyObject *array, const char *name, observation *out) {
     Py_buffer view;
-    if (array_view(state, array, name, &view)) return -1;
-    int failed =
-        !array_element(&view) && !view.ndim ? add_item(array, name, out) : add_view(&view, name, out);
+    if (array_view(state, array, name, &view)) return add_failed("no array", name, out);
+    int is_one = view.itemsize && view.len == view.itemsize;
+    int failed = !array_element(&view) && is_one ? add_item(array, name, out) : add_view(&view, name, out);
     if (view.obj) PyBuffer_Release(&view);
     return failed;
 }
 
+/* A dict inside another: what a camera's key may not hold, and its entries. */
+static int add_map(const module_state *state, PyObject *map, const char *name, int depth, observation *out) {
+    Py_ssize_t count = PyMapping_Size(map);
+    if (count < 0) return add_failed("a dict that cannot be read", name, out);
+    PyObject *what = count ? PyUnicode_FromFormat("a dict with %zd entries", count)
+                           : PyUnicode_FromString("an empty dict");
+    return add_unknown(what, name, out) ? -1 : read_map(state, map, name, depth, out);
+}
+
 static int add_value(const module_state *state, PyObject *value, const char *name, int depth,
                      observation *out) {
-    if (value == Py_None) return 0;
+    if (value == Py_None) return add_unknown(PyUnicode_FromString("None"), name, out);
     if (PyUnicode_Check(value)) return add_text(value, name, out);
-    if (PyDict_Check(value)) return read_map(state, value, name, depth + 1, out);
+    if (PyDict_Check(value)) return add_map(state, value, name, depth + 1, out);
     if (PyFloat_Check(value) || PyLong_Check(value)) return add_number(value, name, out);
-    if (PyBytes_Check(value) || PyByteArray_Check(value)) {
-        PyErr_Format(PyExc_TypeError, "\"%s\" is bytes, expected text (str), a number or an array", name);
-        return -1;
-    }
+    if (PyBytes_Check(value) || PyByteArray_Check(value)) return add_bytes(value, name, out);
     if (PyObject_CheckBuffer(value) || PyObject_HasAttrString(value, "__array__"))
         return add_array(state, value, name, out);
     if (PyList_Check(value) || PyTuple_Check(value)) return add_list(value, name, out);
     if (PyMapping_Check(value) && PyObject_HasAttrString(value, "items"))
-        return read_map(state, value, name, depth + 1, out);
-    PyErr_Format(PyExc_TypeError,
-                 "\"%s\" is of a type that an observation cannot have (%R), expected text, a "
-                 "number, an array or a dict",
-                 name, Py_TYPE(value));
-    return -1;
+        return add_map(state, value, name, depth + 1, out);
+    return add_unknown(PyUnicode_FromFormat("of %R", Py_TYPE(value)), name, out);
 }
 
 /* ---- maps ---------------------------------------------------------------------------------------------- */

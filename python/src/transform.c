@@ -356,6 +356,15 @@ static PyObject *request_truncated(PyObject *object, void *nothing) {
     return PyBool_FromLong(openpi_request_prompt_truncated(((request_object *)object)->handle));
 }
 
+static const char *request_note(const void *handle, int index, int *warning) {
+    return openpi_request_note(handle, index, warning);
+}
+
+static PyObject *request_notes(PyObject *object, void *nothing) {
+    (void)nothing;
+    return note_tuple(((request_object *)object)->handle, request_note);
+}
+
 static PyMethodDef request_methods[] = {
     {"close", request_close, METH_NOARGS, "Frees the request's memory."},
     {"prepare", request_prepare, METH_O, "Prepares an observation."},
@@ -367,7 +376,9 @@ static PyMethodDef request_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyGetSetDef request_getset[] = {{"prompt_truncated", request_truncated, NULL, NULL, NULL}, {0}};
+static PyGetSetDef request_getset[] = {{"prompt_truncated", request_truncated, NULL, NULL, NULL},
+                                       {"notes", request_notes, NULL, NULL, NULL},
+                                       {0}};
 
 static PyType_Slot request_slots[] = {
     {Py_tp_doc, "The scratch that turns an observation into a prepared sample."},

@@ -33,7 +33,7 @@
     X(openpi_policy_info, OPENPI_POLICY_INFO_INIT, cameras, statistics)                \
     X(openpi_image, OPENPI_IMAGE_INIT, data, reserved)                                 \
     X(openpi_observation, OPENPI_OBSERVATION_INIT, image_count, prompt_length)         \
-    X(openpi_field, OPENPI_FIELD_INIT, rank, shape)                                    \
+    X(openpi_field, OPENPI_FIELD_INIT, rank, unknown)                                  \
     X(openpi_extras, OPENPI_EXTRAS_INIT, noise, rtc_max_weight)
 
 typedef enum boundary_type {

@@ -47,7 +47,7 @@ static openpi_status read_deadline(const wire_field *field, extras *out, openpi_
 
 /* ---- real-time chunking ----------------------------------------------------------------------------- */
 
-enum { RTC_EXECUTED = 1, RTC_DELAY = 2, RTC_OPTIONAL = 4, STEPS_MOST = 1000000 };
+enum { RTC_EXECUTED = 1, RTC_DELAY = 2, RTC_OPTIONAL = 4, RTC_MAP = 8, STEPS_MOST = 1000000 };
 
 static openpi_status read_int(const wire_field *field, int low, int high, int *out, openpi_error *error) {
     char what[DESCRIPTION];
@@ -127,9 +127,12 @@ static openpi_status read_max_weight(const wire_field *field, extras *out, openp
                   field->key, what);
 }
 
-static openpi_status refuse_no_map(const wire_field *field, extras *out, openpi_error *error) {
+static openpi_status read_map(const wire_field *field, extras *out, openpi_error *error) {
     char what[DESCRIPTION];
-    (void)out;
+    if (field->kind == WIRE_MAP) {
+        out->rtc_given |= RTC_MAP;
+        return OPENPI_OK;
+    }
     return report(error, OPENPI_BAD_INPUT,
                   "\"%s\" of the request is %s, expected a map with \"executed\" and \"delay\"", field->key,
                   wire_describe(field, what, sizeof what));
@@ -160,7 +163,7 @@ static const struct {
 } known[] = {
     {"noise", read_noise},
     {"deadline_ms", read_deadline},
-    {"rtc", refuse_no_map},
+    {"rtc", read_map},
     {"rtc/executed", read_executed},
     {"rtc/delay", read_delay},
     {"rtc/horizon", read_horizon},
@@ -194,7 +197,8 @@ openpi_status extras_read(const wire_message *message, extras *out, openpi_error
     for (int i = 0; i < wire_count(message); i++) {
         const wire_field *field = wire_at(message, i);
         int which = 0;
-        if (strncmp(field->key, "openpi/", PREFIX)) continue;
+        if (strncmp(field->key, "openpi/", PREFIX) || field->kind == WIRE_NIL) continue;
+        if (field->sentence) return report(error, OPENPI_BAD_INPUT, "%s", field->sentence);
         while (which < KNOWN && strcmp(field->key + PREFIX, known[which].name)) which++;
         TRY(which == KNOWN ? refuse_unknown(field, error) : known[which].read(field, out, error));
     }

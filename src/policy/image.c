@@ -51,7 +51,8 @@ image_fit image_fit_inside(int width, int height) {
 
 /* ---- where a picture's elements lie --------------------------------------------------------------- */
 
-static const size_t element_bytes[] = {[OPENPI_U8] = 1, [OPENPI_FLOAT32] = 4, [OPENPI_FLOAT64] = 8};
+static const size_t element_bytes[] = {[OPENPI_U8] = 1, [OPENPI_FLOAT32] = 4, [OPENPI_FLOAT64] = 8,
+                                       [OPENPI_FLOAT16] = 2};
 
 static int has_alpha(const openpi_image *image) {
     return image->channels == OPENPI_RGBA || image->channels == OPENPI_BGRA;
@@ -120,9 +121,10 @@ static openpi_status check_strides(const openpi_image *image, openpi_error *erro
 openpi_status image_check_fields(const openpi_image *image, openpi_error *error) {
     const char *name = image_name(image);
     if (!image->data) return report(error, OPENPI_BAD_INPUT, "picture \"%s\": its data is NULL", name);
-    if (image->element != OPENPI_U8 && image->element != OPENPI_FLOAT32 && image->element != OPENPI_FLOAT64)
+    if ((unsigned)image->element > OPENPI_FLOAT16)
         return report(error, OPENPI_BAD_INPUT,
-                      "picture \"%s\": element type %d, expected OPENPI_U8, OPENPI_FLOAT32 or OPENPI_FLOAT64",
+                      "picture \"%s\": element type %d, expected OPENPI_U8, OPENPI_FLOAT32, OPENPI_FLOAT64 "
+                      "or OPENPI_FLOAT16",
                       name, (int)image->element);
     if (image->layout != OPENPI_HWC && image->layout != OPENPI_CHW)
         return report(error, OPENPI_BAD_INPUT, "picture \"%s\": layout %d, expected OPENPI_HWC or OPENPI_CHW",
@@ -145,7 +147,7 @@ openpi_status image_check_fields(const openpi_image *image, openpi_error *error)
 }
 
 static double value_of(const openpi_image *image, size_t i) {
-    return image->element == OPENPI_FLOAT32 ? (double)float_at(image->data, i) : double_at(image->data, i);
+    return image_float_at(image->element, image->data, i);
 }
 
 /* 1: float pixels first … first+count-1, count <= CHECKED, are at most `radius` away from 0.5; infinity: are
@@ -153,8 +155,9 @@ static double value_of(const openpi_image *image, size_t i) {
 static int are_near(const openpi_image *image, size_t first, size_t count, float radius) {
     float narrow[CHECKED];
     const void *at = (const char *)image->data + first * sizeof(float);
-    if (image->element == OPENPI_FLOAT64) {
-        for (size_t i = 0; i < count; i++) narrow[i] = (float)double_at(image->data, first + i);
+    if (image->element != OPENPI_FLOAT32) {
+        for (size_t i = 0; i < count; i++)
+            narrow[i] = (float)image_float_at(image->element, image->data, first + i);
         at = narrow;
     }
     return radius < INFINITY ? all_near_f32(at, count, 0.5f, radius) : all_finite_f32(at, count);
@@ -163,7 +166,7 @@ static int are_near(const openpi_image *image, size_t first, size_t count, float
 static double value_at(const openpi_image *image, const image_strides *at, int y, int x, int colour) {
     const char *data =
         (const char *)image->data + (size_t)y * at->row + (size_t)x * at->pixel + at->colour[colour];
-    return image->element == OPENPI_FLOAT32 ? (double)float_at(data, 0) : double_at(data, 0);
+    return image_float_at(image->element, data, 0);
 }
 
 static openpi_status check_scattered(const openpi_image *image, float radius, const char *expected,

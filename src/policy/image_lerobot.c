@@ -47,6 +47,7 @@ static inline float pixel_at(const source *from, int y, int x, int colour) {
     switch (from->image->element) {
     case OPENPI_U8: return from->byte[*(const uint8_t *)data];
     case OPENPI_FLOAT32: return float_at(data, 0);
+    case OPENPI_FLOAT16: return half_at(data, 0);
     default: return (float)double_at(data, 0);
     }
 }

@@ -34,8 +34,11 @@ static openpi_status read_colour(const openpi_image *image, const image_strides 
     }
     for (int x = 0; x < image->width; x++) {
         double value;
-        if (image->element == OPENPI_FLOAT32) value = 255.0f * float_at(from + (size_t)x * at->pixel, 0);
-        else value = 255.0 * double_at(from + (size_t)x * at->pixel, 0);
+        const uint8_t *pixel = from + (size_t)x * at->pixel;
+        if (image->element == OPENPI_FLOAT32) value = 255.0f * float_at(pixel, 0);
+        else if (image->element == OPENPI_FLOAT16)
+            value = f16_to_float(float_to_f16(255.0f * half_at(pixel, 0)));
+        else value = 255.0 * double_at(pixel, 0);
         if (!(value > -1.0 && value < 256.0))
             return report(error, OPENPI_BAD_INPUT,
                           "picture \"%s\": element %zu is %g, expected float pictures in [0,1]",

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/dtype.h"
 #include "policy/image.h"
 
 enum { SIDE = OPENPI_IMAGE_SIZE };
@@ -51,6 +52,21 @@ static inline double double_at(const void *data, size_t index) {
     double value;
     memcpy(&value, (const char *)data + index * sizeof value, sizeof value);
     return value;
+}
+
+static inline float half_at(const void *data, size_t index) {
+    uint16_t bits;
+    memcpy(&bits, (const char *)data + index * sizeof bits, sizeof bits);
+    return f16_to_float(bits);
+}
+
+/* Of any element but uint8. */
+static inline double image_float_at(openpi_element element, const void *data, size_t index) {
+    switch (element) {
+    case OPENPI_FLOAT32: return (double)float_at(data, index);
+    case OPENPI_FLOAT16: return (double)half_at(data, index);
+    default: return double_at(data, index);
+    }
 }
 
 #endif

@@ -135,15 +135,39 @@ static int find_feature(const lerobot *p, const char *key) {
     return -1;
 }
 
-int lerobot_camera(const lerobot *p, const char *name) {
+/* By a feature's own name, with or without the prefix. */
+static int find_named(const lerobot *p, const char *name) {
     char key[LEROBOT_KEY_BYTES];
     int camera = find_feature(p, name);
-    if (camera >= 0) return camera;
-    if (snprintf(key, sizeof key, "%s%s", LEROBOT_IMAGES, name) < (int)sizeof key)
+    if (camera < 0 && snprintf(key, sizeof key, "%s%s", LEROBOT_IMAGES, name) < (int)sizeof key)
         camera = find_feature(p, key);
-    if (camera >= 0) return camera;
+    return camera;
+}
+
+/* The feature that has the name of a slot, "base_0_rgb" or "base". */
+static int find_slot(const lerobot *p, int slot) {
+    char name[32];
+    snprintf(name, sizeof name, "%s_0_rgb", robot_slot_name(slot));
+    int camera = find_named(p, name);
+    return camera < 0 ? find_named(p, robot_slot_name(slot)) : camera;
+}
+
+/* The feature in the place of the slot, unless it has the name of another one. */
+static int find_place(const lerobot *p, int slot) {
+    for (int s = 0; s < OPENPI_CAMERAS; s++)
+        if (find_slot(p, s) == slot) return -1;
+    return slot < p->camera_count && !p->empty[slot] ? slot : -1;
+}
+
+int lerobot_camera(const lerobot *p, const char *name) {
+    int camera = find_named(p, name), slot = robot_slot(name);
+    if (camera < 0 && slot >= 0) camera = find_slot(p, slot);
+    return camera < 0 && slot >= 0 ? find_place(p, slot) : camera;
+}
+
+int lerobot_camera_by_position(const lerobot *p, const char *name) {
     int slot = robot_slot(name);
-    return slot >= 0 && slot < p->camera_count && !p->empty[slot] ? slot : -1;
+    return slot >= 0 && find_named(p, name) < 0 && find_slot(p, slot) < 0 && find_place(p, slot) >= 0;
 }
 
 const char *lerobot_camera_name(const lerobot *p, int camera) {

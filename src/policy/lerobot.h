@@ -74,8 +74,11 @@ openpi_status lerobot_open(const char *folder, lerobot *out, notes *notes, openp
 void lerobot_synthetic(const openpi_synthetic *synthetic, lerobot *out);
 
 /* A picture's name, before or after renaming, with or without "observation.images.", or a slot's name, to the
- * index of its feature; -1 where there is none. */
+ * index of its feature; -1 where there is none. A slot's name means the feature of that name, "base_0_rgb" or
+ * "base"; where there is none, the one in the slot's place, unless it has the name of another slot. */
 int lerobot_camera(const lerobot *pipeline, const char *name);
+/* 1: only by the slot's place. */
+int lerobot_camera_by_position(const lerobot *pipeline, const char *name);
 
 /* The shortest name that a picture of the feature may have: before renaming, without the prefix. */
 const char *lerobot_camera_name(const lerobot *pipeline, int camera);

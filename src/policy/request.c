@@ -18,11 +18,12 @@
 #include "base/clock.h"
 #include "base/report.h"
 #include "model/variant.h"
+#include "policy/cameras.h"
 #include "policy/extras.h"
 #include "policy/image.h"
 #include "policy/policy.h"
 #include "policy/prompt.h"
-#include "policy/wire.h"
+#include "policy/unpack.h"
 
 enum {
     PIXELS = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3,
@@ -30,7 +31,6 @@ enum {
     READY_TEXT = 16 << 10,       /* bytes of a prompt that fits without another allocation                */
     READY_PICTURE = 1 << 20,     /* bytes of scratch: enough for 1280×720 and for 720×1280                */
     MAX_TEXT = 1 << 20,          /* bytes of a prompt                                                     */
-    MAX_PICTURES = 16,           /* of a msgpack request, unused ones included                            */
 };
 
 struct openpi_request {
@@ -51,6 +51,8 @@ struct openpi_request {
     image_scratch resize;
     int truncated, prepared;
     extras extras;               /* of a message                                                          */
+    const char *came;            /* "; the request has …" of a message that is prepared, else ""          */
+    notes notes;                 /* of the last prepare                                                   */
 };
 
 /* ---- memory --------------------------------------------------------------------------------------- */
@@ -124,32 +126,24 @@ void openpi_request_borrow(openpi_request *request, int borrows) {
 
 /* ---- pictures ------------------------------------------------------------------------------------- */
 
-/* "front, wrist" for sentences. */
-static const char *describe_cameras(const openpi_policy *policy, char *out, size_t bytes) {
-    size_t at = 0;
-    if (!policy->lerobot) return robot_describe_cameras(&policy->robot, out, bytes);
-    for (int c = 0; c < policy->pipeline.camera_count && at < bytes; c++)
-        if (!policy->pipeline.empty[c])
-            at += (size_t)snprintf(out + at, bytes - at, "%s%s", at ? ", " : "",
-                                   lerobot_camera_name(&policy->pipeline, c));
-    return out;
-}
-
-static const char *policy_name(const openpi_policy *policy) {
-    return policy->lerobot ? "lerobot" : policy->robot.name;
-}
-
-/* The slot (openpi) or feature (LeRobot) of a picture, or ROBOT_SLOT_UNUSED, ROBOT_SLOT_UNKNOWN. */
-static int camera_of(const openpi_policy *policy, const char *name) {
-    if (!policy->lerobot) return robot_camera_slot(&policy->robot, name);
-    int camera = lerobot_camera(&policy->pipeline, name);
-    return camera < 0 ? ROBOT_SLOT_UNKNOWN : camera;
+static openpi_status take_picture(openpi_request *request, const openpi_image *image, int camera,
+                                  openpi_image *given, openpi_error *error) {
+    if (given->name)
+        return report(error, OPENPI_BAD_INPUT, "pictures \"%.64s\" and \"%.64s\" are of the same camera",
+                      given->name, image->name);
+    *given = *image;
+    if (cameras_by_position(request->policy, image->name))
+        notes_add(&request->notes, 0,
+                  "picture \"%.64s\" was taken for camera \"%s\" by its position: no camera has that name; "
+                  "give it the camera's own", image->name,
+                  lerobot_camera_name(&request->policy->pipeline, camera));
+    return OPENPI_OK;
 }
 
 /* given[slot or feature]: its picture; without a name where there is none. */
-static openpi_status sort_pictures(const openpi_policy *policy, const openpi_observation *observation,
-                                   openpi_image *given,
-                                   openpi_error *error) {
+static openpi_status sort_pictures(openpi_request *request, const openpi_observation *observation,
+                                   openpi_image *given, openpi_error *error) {
+    const openpi_policy *policy = request->policy;
     char list[256];
     int count = 0;
     if (observation->image_count < 0 || (observation->image_count && !observation->images))
@@ -160,29 +154,25 @@ static openpi_status sort_pictures(const openpi_policy *policy, const openpi_obs
         TRY(BOUNDARY_TAKE_AT(openpi_image, observation->images, i, &image, error));
         if (!image.name)
             return report(error, OPENPI_BAD_INPUT, "picture %d has no name; robot \"%s\" has cameras %s", i,
-                          policy_name(policy), describe_cameras(policy, list, sizeof list));
-        int camera = camera_of(policy, image.name);
+                          cameras_robot(policy), cameras_describe(policy, list, sizeof list));
+        int camera = cameras_find(policy, image.name);
         if (camera == ROBOT_SLOT_UNKNOWN)
             return report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%.64s\", it has %s",
-                          policy_name(policy), image.name, describe_cameras(policy, list, sizeof list));
+                          cameras_robot(policy), image.name, cameras_describe(policy, list, sizeof list));
         if (camera == ROBOT_SLOT_UNUSED) continue;
-        if (given[camera].name)
-            return report(error, OPENPI_BAD_INPUT, "pictures \"%.64s\" and \"%.64s\" are of the same camera",
-                          given[camera].name,
-                          image.name);
-        given[camera] = image;
+        TRY(take_picture(request, &image, camera, &given[camera], error));
         count++;
     }
     for (int c = 0; !policy->lerobot && c < policy->robot.camera_count; c++) {
         const robot_camera *camera = &policy->robot.cameras[c];
         if (camera->required && !given[camera->slot].name)
             return report(error, OPENPI_BAD_INPUT,
-                          "the picture of camera \"%s\" (%s), which robot \"%s\" needs, is missing",
-                          camera->key, robot_slot_name(camera->slot), policy->robot.name);
+                          "the picture of camera \"%s\" (%s), which robot \"%s\" needs, is missing%s",
+                          camera->key, robot_slot_name(camera->slot), policy->robot.name, request->came);
     }
     if (!count)
-        return report(error, OPENPI_BAD_INPUT, "no picture is given; robot \"%s\" has cameras %s",
-                      policy_name(policy), describe_cameras(policy, list, sizeof list));
+        return report(error, OPENPI_BAD_INPUT, "no picture is given; robot \"%s\" has cameras %s%s",
+                      cameras_robot(policy), cameras_describe(policy, list, sizeof list), request->came);
     return OPENPI_OK;
 }
 
@@ -210,7 +200,7 @@ static openpi_status take_pictures(openpi_request *request, const openpi_observa
     openpi_image given[OPENPI_CAMERAS] = {0};
     const openpi_image *ordered[OPENPI_CAMERAS] = {0};
     int slot = 0;
-    TRY(sort_pictures(request->policy, observation, given, error));
+    TRY(sort_pictures(request, observation, given, error));
     for (int c = 0; c < OPENPI_CAMERAS; c++) { /* LeRobot: present cameras come first */
         if (!given[c].name) continue;
         if (!request->policy->lerobot) ordered[c] = &given[c];
@@ -228,19 +218,21 @@ static int state_is_optional(const openpi_policy *policy) {
     return !policy->state_length && !variant_of(policy->variant)->state_token && !policy->state_in_prompt;
 }
 
-static openpi_status check_state(const openpi_policy *policy, const openpi_observation *observation,
+static openpi_status check_state(const openpi_request *request, const openpi_observation *observation,
                                  openpi_error *error) {
+    const openpi_policy *policy = request->policy;
     int count = observation->state_length, wanted = policy->state_length;
     if (count < 0 || (count && !observation->state))
         return report(error, OPENPI_BAD_ARGUMENT, "the observation's state has %d numbers at %s", count,
                       observation->state ? "an address" : "NULL");
     if (wanted && count != wanted)
         return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, robot \"%s\" has %d", count,
-                      policy_name(policy), wanted);
+                      cameras_robot(policy), wanted);
     if (!wanted && count > DIMS)
         return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, expected at most %d", count, DIMS);
     if (!count && !state_is_optional(policy))
-        return report(error, OPENPI_BAD_INPUT, "the state is missing, expected 1 to %d numbers", DIMS);
+        return report(error, OPENPI_BAD_INPUT, "the state is missing, expected 1 to %d numbers%s", DIMS,
+                      request->came);
     if (policy->mode != STATS_NONE && count > policy->state.dims)
         return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, its statistics have %d", count,
                       policy->state.dims);
@@ -271,7 +263,7 @@ static openpi_status take_state(openpi_request *request, const openpi_observatio
                                 openpi_error *error) {
     const openpi_policy *policy = request->policy;
     float lerobot_text[DIMS] = {0};
-    TRY(check_state(policy, observation, error));
+    TRY(check_state(request, observation, error));
     request->state_count = observation->state_length;
     if (policy->lerobot) take_lerobot_state(request, observation->state, lerobot_text);
     else if (request->state_count) take_robot_state(request, observation->state);
@@ -293,6 +285,38 @@ static openpi_status take_state(openpi_request *request, const openpi_observatio
 
 /* ---- prompt --------------------------------------------------------------------------------------- */
 
+static openpi_status encode_with(openpi_request *request, tokenizer_scratch *scratch, prompt_buffer *buffer,
+                                 const char *text, size_t bytes, const double *state, int *count,
+                                 openpi_error *error) {
+    const openpi_policy *policy = request->policy;
+    int most = policy->max_prompt + 1;
+    if (!policy->lerobot)
+        return prompt_openpi(policy->tokenizer, scratch, buffer, text, bytes, state,
+                             policy->state_in_prompt ? request->state_count : 0, request->tokens, most, count,
+                             error);
+    if (policy->state_in_prompt)
+        return prompt_lerobot_pi05(policy->tokenizer, scratch, buffer, text, bytes, state,
+                                   request->state_count, request->tokens, most, count, error);
+    return prompt_lerobot_pi0(policy->tokenizer, scratch, buffer, text, bytes, request->tokens, most, count,
+                              error);
+}
+
+/* A prompt that is longer than usual has memory of its own, which is given back. */
+static openpi_status encode_prompt(openpi_request *request, const char *text, size_t bytes,
+                                   const double *state, int *count, openpi_error *error) {
+    prompt_buffer *buffer = NULL;
+    tokenizer_scratch *scratch = NULL;
+    if (bytes <= READY_TEXT)
+        return encode_with(request, request->scratch, request->text, text, bytes, state, count, error);
+    openpi_status status = prompt_buffer_create(bytes, DIMS, &buffer, error);
+    if (status == OPENPI_OK) status = tokenizer_scratch_create(READY_TEXT, &scratch, error);
+    if (status == OPENPI_OK)
+        status = encode_with(request, scratch, buffer, text, bytes, state, count, error);
+    tokenizer_scratch_close(scratch);
+    prompt_buffer_close(buffer);
+    return status;
+}
+
 static openpi_status take_prompt(openpi_request *request, const openpi_observation *observation,
                                  const double *state, openpi_error *error) {
     const openpi_policy *policy = request->policy;
@@ -305,38 +329,33 @@ static openpi_status take_prompt(openpi_request *request, const openpi_observati
     }
     if (!text)
         return report(error, OPENPI_BAD_INPUT,
-                      "a prompt is required: the observation has none, and robot \"%s\" has no default",
-                      policy_name(policy));
+                      "a prompt is required: the observation has none, and robot \"%s\" has no default%s",
+                      cameras_robot(policy), request->came);
     if (bytes > MAX_TEXT)
         return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", bytes,
                       MAX_TEXT);
-    if (!policy->lerobot)
-        TRY(prompt_openpi(policy->tokenizer, request->scratch, request->text, text, bytes, state,
-                          policy->state_in_prompt ? request->state_count : 0, request->tokens, max + 1,
-                          &count, error));
-    else if (policy->state_in_prompt)
-        TRY(prompt_lerobot_pi05(policy->tokenizer, request->scratch, request->text, text, bytes, state,
-                                request->state_count, request->tokens, max + 1, &count, error));
-    else
-        TRY(prompt_lerobot_pi0(policy->tokenizer, request->scratch, request->text, text, bytes,
-                               request->tokens, max + 1, &count, error));
+    TRY(encode_prompt(request, text, bytes, state, &count, error));
     request->truncated = count > max;
     request->sample.token_count = request->truncated ? max : count;
+    if (request->truncated)
+        notes_add(&request->notes, 1,
+                  "the prompt is longer than the %d tokens that the policy takes; its end was cut%s", max,
+                  policy->state_in_prompt ? ", and with it the state, which the prompt holds at its end"
+                                          : "");
     return OPENPI_OK;
 }
 
 /* ---- preparing ------------------------------------------------------------------------------------ */
 
-openpi_status openpi_request_prepare(openpi_request *request, const openpi_observation *given,
-                                     openpi_timing *timing,
-                                     openpi_error *error) {
+/* `came` ends sentences about what is missing. */
+static openpi_status prepare(openpi_request *request, const openpi_observation *given, const char *came,
+                             openpi_timing *timing, openpi_error *error) {
     double text[DIMS];
     openpi_observation observation;
     openpi_timing own = OPENPI_TIMING_INIT;
-    if (!request || !given)
-        return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s is NULL",
-                      request ? "observation" : "request");
     request->prepared = 0;
+    request->came = came;
+    request->notes.count = 0;
     extras_clear(&request->extras);
     TRY(BOUNDARY_CHECK(openpi_timing, timing, error));
     TRY(BOUNDARY_TAKE(openpi_observation, given, &observation, error));
@@ -352,86 +371,23 @@ openpi_status openpi_request_prepare(openpi_request *request, const openpi_obser
     return OPENPI_OK;
 }
 
+openpi_status openpi_request_prepare(openpi_request *request, const openpi_observation *given,
+                                     openpi_timing *timing, openpi_error *error) {
+    if (!request || !given)
+        return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s is NULL",
+                      request ? "observation" : "request");
+    return prepare(request, given, "", timing, error);
+}
+
 /* ---- msgpack -------------------------------------------------------------------------------------- */
-
-/* An observation whose parts lie here and in the message. */
-typedef struct unpacked {
-    openpi_observation observation;
-    openpi_image images[MAX_PICTURES];
-    double state[DIMS];
-} unpacked;
-
-static openpi_status unpack_pictures(const openpi_policy *policy, const wire_message *message, unpacked *out,
-                                     openpi_error *error) {
-    char list[256];
-    int count = 0, chw = !policy->lerobot && policy->robot.always_chw;
-    for (int i = 0; i < wire_count(message); i++) {
-        const wire_field *field = wire_at(message, i);
-        int camera = camera_of(policy, field->key), picture = field->kind == WIRE_ARRAY && field->rank == 3;
-        if (camera == ROBOT_SLOT_UNUSED) continue;
-        if (camera == ROBOT_SLOT_UNKNOWN) {
-            if (!picture || (!policy->lerobot && !policy->robot.refuse_other_pictures)) continue;
-            return report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%s\", it has %s",
-                          policy_name(policy), field->key, describe_cameras(policy, list, sizeof list));
-        }
-        if (count == MAX_PICTURES)
-            return report(error, OPENPI_BAD_INPUT, "the request has more than %d pictures", MAX_PICTURES);
-        TRY(wire_image(field, chw, &out->images[count++], error));
-    }
-    out->observation.images = out->images;
-    out->observation.image_count = count;
-    return OPENPI_OK;
-}
-
-static openpi_status unpack_part(const wire_message *message, const char *key, int length, unpacked *out,
-                                 openpi_error *error) {
-    const wire_field *field = wire_find(message, key);
-    int *at = &out->observation.state_length, count;
-    if (!field && !length) return OPENPI_OK;
-    if (!field)
-        return report(error, OPENPI_BAD_INPUT, "the request has no \"%s\", expected %d numbers of the state",
-                      key, length);
-    TRY(wire_read_doubles(field, out->state + *at, DIMS - *at, &count, error));
-    if (length && count != length)
-        return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request has %d numbers, expected %d", key,
-                      count, length);
-    *at += count;
-    return OPENPI_OK;
-}
-
-static openpi_status unpack_lerobot_state(const lerobot *pipeline, const wire_message *message, unpacked *out,
-                                          openpi_error *error) {
-    for (int r = 0; r < pipeline->rename_count; r++)
-        if (!strcmp(pipeline->renames[r][1], "observation.state") &&
-            wire_find(message, pipeline->renames[r][0]))
-            return unpack_part(message, pipeline->renames[r][0], pipeline->state_length, out, error);
-    const char *key = wire_find(message, "state") ? "state" : "observation.state";
-    return unpack_part(message, key, pipeline->state_length, out, error);
-}
-
-static openpi_status unpack(const openpi_policy *policy, const wire_message *message, unpacked *out,
-                            openpi_error *error) {
-    out->observation = (openpi_observation)OPENPI_OBSERVATION_INIT;
-    TRY(unpack_pictures(policy, message, out, error));
-    if (policy->lerobot) TRY(unpack_lerobot_state(&policy->pipeline, message, out, error));
-    for (int p = 0; !policy->lerobot && p < policy->robot.part_count; p++)
-        TRY(unpack_part(message, policy->robot.parts[p].key, policy->robot.parts[p].length, out, error));
-    out->observation.state = out->state;
-    const wire_field *prompt = wire_find(message, "prompt");
-    if (!prompt && policy->lerobot) prompt = wire_find(message, "task");
-    if (!prompt) return OPENPI_OK;
-    TRY(wire_text(prompt, &out->observation.prompt, &out->observation.prompt_length, error));
-    if (!out->observation.prompt_length)
-        out->observation.prompt = ""; /* a length of 0 would ask for strlen */
-    return OPENPI_OK;
-}
 
 /* Takes the message. */
 static openpi_status prepare_message(openpi_request *request, wire_message *message, openpi_timing *timing,
                                      openpi_error *error) {
     unpacked parts;
-    openpi_status status = unpack(request->policy, message, &parts, error);
-    if (status == OPENPI_OK) status = openpi_request_prepare(request, &parts.observation, timing, error);
+    request->notes.count = 0;
+    openpi_status status = unpack_message(request->policy, message, &parts, error);
+    if (status == OPENPI_OK) status = prepare(request, &parts.observation, parts.came, timing, error);
     if (status == OPENPI_OK) status = extras_read(message, &request->extras, error);
     if (status != OPENPI_OK) request->prepared = 0;
     wire_message_free(message);
@@ -508,6 +464,10 @@ const double *openpi_request_state(const openpi_request *request, int *count) {
 
 int openpi_request_prompt_truncated(const openpi_request *request) {
     return request && request->prepared && request->truncated;
+}
+
+const char *openpi_request_note(const openpi_request *request, int index, int *warning) {
+    return request && request->prepared ? notes_get(&request->notes, index, warning) : NULL;
 }
 
 /* ---- finishing ------------------------------------------------------------------------------------ */

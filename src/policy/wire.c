@@ -21,10 +21,6 @@ struct wire_message {
 
 /* ---- the message ---------------------------------------------------------------------------------- */
 
-static int is_numpy(const msgpack_object *map) {
-    return wire_member(map, "__ndarray__") || wire_member(map, "__npgeneric__");
-}
-
 /* Entry i of a map: its key joined to the prefix ("" or "images/"). */
 static openpi_status join_key(const wire_fields *fields, const msgpack_object *map, uint32_t i,
                               const char *prefix, char key[WIRE_KEY_BYTES]) {
@@ -57,6 +53,28 @@ static openpi_status add_field(wire_fields *fields, const wire_field *field) {
     return OPENPI_OK;
 }
 
+/* The value. What cannot be one is an error only for who reads the key, because openpi ignores all keys that
+ * are not the robot's, whatever they hold. */
+static openpi_status set_field(wire_fields *fields, wire_field *field, const msgpack_object *value) {
+    openpi_error why = OPENPI_ERROR_INIT, *error = fields->error;
+    if (value->type == MSGPACK_OBJECT_NIL) {
+        field->kind = WIRE_NIL;
+        return OPENPI_OK;
+    }
+    fields->error = &why;
+    openpi_status status = value->type == MSGPACK_OBJECT_ARRAY ? wire_set_list(fields, field, value)
+                                                               : wire_set_value(fields, field, value);
+    fields->error = error;
+    if (status == OPENPI_OK) return status;
+    size_t bytes = strlen(why.message) + 1;
+    char *kept = wire_take(fields, bytes);
+    if (kept) memcpy(kept, why.message, bytes);
+    field->kind = WIRE_OTHER;
+    field->text = NULL;
+    field->sentence = kept;
+    return OPENPI_OK;
+}
+
 /* Each value of a map, and of the maps inside it, to a field. */
 static openpi_status flatten(wire_fields *fields, const msgpack_object *map, const char *prefix) {
     for (uint32_t i = 0; i < map->via.map.size; i++) {
@@ -64,25 +82,26 @@ static openpi_status flatten(wire_fields *fields, const msgpack_object *map, con
         wire_field field;
         memset(&field, 0, sizeof field);
         TRY(join_key(fields, map, i, prefix, field.key));
-        if (value->type == MSGPACK_OBJECT_NIL) continue;
-        if (value->type == MSGPACK_OBJECT_MAP && !is_numpy(value)) {
-            size_t length = strlen(field.key);
-            if (length + 1 >= WIRE_KEY_BYTES)
-                return report(fields->error, OPENPI_BAD_INPUT,
-                              "request: the key \"%s\" is too long for a map", field.key);
-            field.key[length] = '/';
-            TRY(flatten(fields, value, field.key));
+        if (value->type != MSGPACK_OBJECT_MAP || wire_is_numpy(value)) {
+            TRY(set_field(fields, &field, value));
+            TRY(add_field(fields, &field));
             continue;
         }
-        if (value->type == MSGPACK_OBJECT_ARRAY) TRY(wire_set_list(fields, &field, value));
-        else TRY(wire_set_value(fields, &field, value));
+        size_t length = strlen(field.key);
+        if (length + 1 >= WIRE_KEY_BYTES)
+            return report(fields->error, OPENPI_BAD_INPUT,
+                          "request: the key \"%s\" is too long for a map", field.key);
+        field.kind = WIRE_MAP;
+        field.count = value->via.map.size;
         TRY(add_field(fields, &field));
+        field.key[length] = '/';
+        TRY(flatten(fields, value, field.key));
     }
     return OPENPI_OK;
 }
 
 static openpi_status build(const msgpack_object *root, wire_message **out, openpi_error *error) {
-    if (is_numpy(root))
+    if (wire_is_numpy(root))
         return report(error, OPENPI_BAD_INPUT,
                       "request: the message is one numpy value, expected a map of fields");
     wire_fields all = {.error = error};
@@ -169,12 +188,7 @@ const wire_field *wire_find(const wire_message *message, const char *key) {
 
 /* ---- reading a field ------------------------------------------------------------------------------ */
 
-const char *wire_describe(const wire_field *field, char *out, size_t bytes) {
-    static const char *const kinds[] = {"text", "a number"};
-    if (field->kind != WIRE_ARRAY) {
-        snprintf(out, bytes, "%s", kinds[field->kind]);
-        return out;
-    }
+static const char *describe_array(const wire_field *field, char *out, size_t bytes) {
     size_t used = 0;
     for (int i = -1; i < field->rank && used < bytes; i++) {
         int more = i < 0 ? snprintf(out, bytes, "an array %s [", wire_element_name(field->element))
@@ -185,13 +199,39 @@ const char *wire_describe(const wire_field *field, char *out, size_t bytes) {
     return out;
 }
 
+const char *wire_describe(const wire_field *field, char *out, size_t bytes) {
+    const char *file = NULL;
+    switch (field->kind) {
+    case WIRE_TEXT: snprintf(out, bytes, "text"); break;
+    case WIRE_NUMBER: snprintf(out, bytes, "a number"); break;
+    case WIRE_ARRAY: return describe_array(field, out, bytes);
+    case WIRE_BYTES:
+        file = wire_file_kind(field->text, field->bytes);
+        snprintf(out, bytes, "%zu bytes that are %s", field->bytes, file ? file : "not valid UTF-8");
+        break;
+    case WIRE_NIL: snprintf(out, bytes, "nil (None)"); break;
+    case WIRE_MAP:
+        if (field->count) snprintf(out, bytes, "a map (dict) with %lld entries", (long long)field->count);
+        else snprintf(out, bytes, "an empty map (dict)");
+        break;
+    case WIRE_OTHER: snprintf(out, bytes, "%s", field->text ? field->text : "of another type"); break;
+    }
+    return out;
+}
+
+openpi_status wire_refuse(const wire_field *field, const char *expected, openpi_error *error) {
+    char found[DESCRIPTION];
+    if (field->sentence) return report(error, OPENPI_BAD_INPUT, "%s", field->sentence);
+    return report(error, OPENPI_BAD_INPUT, "request: \"%s\" is %s, expected %s", field->key,
+                  wire_describe(field, found, sizeof found), expected);
+}
+
 openpi_status wire_read_doubles(const wire_field *field, double *out, int capacity, int *count,
                                 openpi_error *error) {
     char found[DESCRIPTION];
     int64_t numbers = field->kind == WIRE_ARRAY ? field->count : 1;
-    if (field->kind == WIRE_TEXT || (field->kind == WIRE_ARRAY && field->rank != 1))
-        return report(error, OPENPI_BAD_INPUT, "request: \"%s\" is %s, expected a number or a list of them",
-                      field->key, wire_describe(field, found, sizeof found));
+    if (field->kind != WIRE_NUMBER && (field->kind != WIRE_ARRAY || field->rank != 1))
+        return wire_refuse(field, "a number or a list of them", error);
     if (numbers > capacity)
         return report(error, OPENPI_BAD_INPUT, "request: \"%s\" is %s, expected at most %d numbers",
                       field->key, wire_describe(field, found, sizeof found), capacity);
@@ -203,10 +243,10 @@ openpi_status wire_read_doubles(const wire_field *field, double *out, int capaci
 }
 
 openpi_status wire_text(const wire_field *field, const char **text, size_t *bytes, openpi_error *error) {
-    char found[DESCRIPTION];
-    if (field->kind != WIRE_TEXT)
-        return report(error, OPENPI_BAD_INPUT, "request: \"%s\" is %s, expected text", field->key,
-                      wire_describe(field, found, sizeof found));
+    if (field->kind != WIRE_TEXT) return wire_refuse(field, "text", error);
+    if (field->bytes > WIRE_MAX_TEXT)
+        return report(error, OPENPI_BAD_INPUT, "request: \"%s\" has %zu bytes, expected at most %d",
+                      field->key, field->bytes, WIRE_MAX_TEXT);
     *text = field->text;
     *bytes = field->bytes;
     return OPENPI_OK;
@@ -214,11 +254,11 @@ openpi_status wire_text(const wire_field *field, const char **text, size_t *byte
 
 openpi_status wire_image(const wire_field *field, int always_chw, openpi_image *image, openpi_error *error) {
     static const struct { wire_element from; openpi_element to; } types[] = {
-        {WIRE_U8, OPENPI_U8}, {WIRE_F32, OPENPI_FLOAT32}, {WIRE_F64, OPENPI_FLOAT64}};
-    char found[DESCRIPTION];
+        {WIRE_U8, OPENPI_U8}, {WIRE_F16, OPENPI_FLOAT16}, {WIRE_F32, OPENPI_FLOAT32},
+        {WIRE_F64, OPENPI_FLOAT64}};
     int chw = always_chw || (field->kind == WIRE_ARRAY && field->shape[0] == 3);
     if (field->kind == WIRE_ARRAY && field->rank == 3 && field->shape[chw ? 0 : 2] == 3)
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 4; i++)
             if (field->element == types[i].from) {
                 *image = (openpi_image){.size = sizeof *image,
                                         .name = field->key,
@@ -229,7 +269,7 @@ openpi_status wire_image(const wire_field *field, int always_chw, openpi_image *
                                         .width = (int)field->shape[chw ? 2 : 1]};
                 return OPENPI_OK;
             }
-    return report(error, OPENPI_BAD_INPUT, "request: \"%s\" is %s, expected a picture: u8, f32 or f64 %s",
-                  field->key, wire_describe(field, found, sizeof found),
-                  always_chw ? "[3,height,width]" : "[height,width,3] or [3,height,width]");
+    return wire_refuse(field, always_chw ? "a picture: u8, f16, f32 or f64 [3,height,width]"
+                                         : "a picture: u8, f16, f32 or f64 [height,width,3] or "
+                                           "[3,height,width]", error);
 }

@@ -3,13 +3,19 @@
  * "images/cam_high", DROID's own "observation/wrist_image_left" stays as it is.
  *
  * Types
- *   str, bin, np.str_, 0-d '<U…' or '|S…' array    WIRE_TEXT
+ *   str, bin that is UTF-8, np.str_, '<U…' or '|S…' array of one element    WIRE_TEXT
  *   int, float, bool (0 or 1), numpy scalar, 0-d numeric array    WIRE_NUMBER
  *   numeric array of rank 1 … 8                    WIRE_ARRAY over the caller's bytes
  *   list of numbers                                WIRE_ARRAY of WIRE_F64, rank 1
- *   nil                                            no field: as if the key were absent
- * Refused with a sentence: big-endian arrays, all kinds but b, i, u, f, U and S, string arrays that are not
- * 0-d, lists of anything but numbers, extension types, repeated keys, anything over the limits below.
+ *   other bin                                      WIRE_BYTES
+ *   nil                                            WIRE_NIL
+ *   map                                            WIRE_MAP, and a field for each of its entries
+ *   anything else                                  WIRE_OTHER, with the sentence of who reads it
+ * WIRE_OTHER are big-endian arrays, all kinds but b, i, u, f, U and S, arrays of several strings, lists of
+ * anything but numbers, extension types.
+ * Numpy's values are maps as openpi_client packs them, or as the package msgpack-numpy does; their types are
+ * in any of numpy's spellings ("<f4", "f4", "float32", "f"). Refused at once: bytes that are no map, repeated
+ * keys, anything over the limits below.
  *
  * The bytes are first walked without allocating and checked against the limits, and only then passed to
  * msgpack-c, which allocates for every map and list. Keys inside a numpy map may be str or bin, in any order.
@@ -29,7 +35,9 @@ enum {
     WIRE_RANK = 8,
 };
 
-typedef enum wire_kind { WIRE_TEXT, WIRE_NUMBER, WIRE_ARRAY } wire_kind;
+typedef enum wire_kind {
+    WIRE_TEXT, WIRE_NUMBER, WIRE_ARRAY, WIRE_BYTES, WIRE_NIL, WIRE_MAP, WIRE_OTHER
+} wire_kind;
 
 typedef enum wire_element {
     WIRE_BOOL,
@@ -49,13 +57,15 @@ typedef enum wire_element {
 typedef struct wire_field {
     char key[WIRE_KEY_BYTES];    /* joined, NUL-terminated, valid UTF-8 */
     wire_kind kind;
-    const char *text;            /* WIRE_TEXT: valid UTF-8, not NUL-terminated */
-    size_t bytes;                /* WIRE_TEXT: its length; WIRE_ARRAY: of data */
+    const char *text;            /* WIRE_TEXT: valid UTF-8, not NUL-terminated; WIRE_BYTES: they themselves;
+                                    WIRE_OTHER: what it is, or NULL where there is a sentence */
+    const char *sentence;        /* WIRE_OTHER: the error of who reads it */
+    size_t bytes;                /* WIRE_TEXT, WIRE_BYTES: how many; WIRE_ARRAY: of data */
     double number;               /* WIRE_NUMBER */
     wire_element element;        /* WIRE_ARRAY */
     int rank;                    /* WIRE_ARRAY: 1 … WIRE_RANK */
     int64_t shape[WIRE_RANK];    /* WIRE_ARRAY: every one >= 0 */
-    int64_t count;               /* WIRE_ARRAY: product of shape */
+    int64_t count;               /* WIRE_ARRAY: product of shape; WIRE_MAP: entries */
     const void *data;            /* WIRE_ARRAY: little-endian, C order, any alignment */
 } wire_field;
 
@@ -75,6 +85,9 @@ const wire_field *wire_find(const wire_message *message, const char *key);      
 /* "text", "a number", "an array u8 [224,224,3]" into `out`, for sentences. Returns out. */
 const char *wire_describe(const wire_field *field, char *out, size_t bytes);
 
+/* The error of who expected something else of the field. */
+openpi_status wire_refuse(const wire_field *field, const char *expected, openpi_error *error);
+
 /* A number, or an array of rank 1 of any element type, as doubles. Not checked for NaN. More than `capacity`:
  * an error. */
 openpi_status wire_read_doubles(const wire_field *field, double *out, int capacity, int *count,
@@ -83,8 +96,9 @@ openpi_status wire_read_doubles(const wire_field *field, double *out, int capaci
 /* The field's text. */
 openpi_status wire_text(const wire_field *field, const char **text, size_t *bytes, openpi_error *error);
 
-/* An array of rank 3, u8, f32 or f64, as a picture whose name is the field's key and whose data lie in the
- * message. CHW if `always_chw` (ALOHA) or if the first dimension is 3 (every other robot), else HWC, as in
+/* An array of rank 3, u8, f16, f32 or f64, as a picture whose name is the field's key and whose data lie in
+ * the message. CHW if `always_chw` (ALOHA) or if the first dimension is 3 (every other robot), else HWC, as
+ * in
  * openpi src/openpi/policies/. */
 openpi_status wire_image(const wire_field *field, int always_chw, openpi_image *image, openpi_error *error);
 

@@ -1,4 +1,6 @@
 /* The raw bytes of a message, walked once against the limits before anything is allocated for them. */
+#include <string.h>
+
 #include "base/report.h"
 #include "policy/wire_parts.h"
 
@@ -28,11 +30,12 @@ static openpi_status walk_skip(walk *walk, uint64_t bytes) {
     return OPENPI_OK;
 }
 
+/* As long as the message may be: where a text is read, it may have WIRE_MAX_TEXT. */
 static openpi_status walk_text(walk *walk, uint64_t bytes) {
-    if (bytes > WIRE_MAX_TEXT)
+    if (bytes > WIRE_MAX_BYTES)
         return report(walk->error, OPENPI_BAD_INPUT,
                       "request: a string of %llu bytes at byte %zu, expected at most %d",
-                      (unsigned long long)bytes, walk->at, WIRE_MAX_TEXT);
+                      (unsigned long long)bytes, walk->at, WIRE_MAX_BYTES);
     return walk_skip(walk, bytes);
 }
 
@@ -81,12 +84,29 @@ static openpi_status walk_value(walk *walk, int depth) {
     case 0xc1:
         return report(walk->error, OPENPI_BAD_INPUT, "request: byte %zu is 0xc1, which msgpack never uses",
                       walk->at - 1);
-    default:                                                                     /* c7 c8 c9 d4 … d8   */
-        return report(
-            walk->error, OPENPI_BAD_INPUT,
-            "request: an extension type (0x%02x) at byte %zu, expected plain msgpack and numpy maps",
-            (unsigned)tag, walk->at - 1);
+    case 0xc7: case 0xc8: case 0xc9:                                             /* ext 8, 16, 32      */
+        TRY(walk_number(walk, 1 << (tag - 0xc7), &length));
+        return walk_skip(walk, length + 1);
+    default: return walk_skip(walk, (1u << (tag - 0xd4)) + 1);                   /* ext of 1 … 16      */
     }
+}
+
+static const struct {
+    const char *begin, *kind;
+} files[] = {
+    {"\xff\xd8\xff", "a JPEG file"},        {"\x89PNG\r\n", "a PNG file"}, {"\x93NUMPY", "a .npy file"},
+    {"PK\x03\x04", "a zip or .npz file"},   {"\x80\x02", "a Python pickle"}, {"\x80\x03", "a Python pickle"},
+    {"\x80\x04", "a Python pickle"},        {"\x80\x05", "a Python pickle"}, {"GIF8", "a GIF file"},
+    {"RIFF", "a WebP file"},                 {"BM", "a BMP file"},             {"\x1f\x8b", "a gzip file"},
+    {"\x89HDF\r\n", "an HDF5 file"},
+};
+
+const char *wire_file_kind(const void *bytes, size_t count) {
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        size_t length = strlen(files[i].begin);
+        if (count > length && !memcmp(bytes, files[i].begin, length)) return files[i].kind;
+    }
+    return NULL;
 }
 
 openpi_status wire_check_bytes(const uint8_t *bytes, size_t count, openpi_error *error) {
@@ -96,9 +116,11 @@ openpi_status wire_check_bytes(const uint8_t *bytes, size_t count, openpi_error 
     if (!count)
         return report(error, OPENPI_BAD_INPUT, "request: an empty message, expected a map of msgpack");
     uint8_t tag = bytes[0];
-    if (!((tag >= 0x80 && tag <= 0x8f) || tag == 0xde || tag == 0xdf))
+    const char *file = tag == '{' && count > 1 ? "JSON text" : wire_file_kind(bytes, count);
+    if (file || !((tag >= 0x80 && tag <= 0x8f) || tag == 0xde || tag == 0xdf))
         return report(error, OPENPI_BAD_INPUT,
-                      "request: the message starts with byte 0x%02x, expected a map of msgpack", tag);
+                      "request: the message starts with byte 0x%02x, expected a map of msgpack%s%s", tag,
+                      file ? "; it is " : "", file ? file : "");
     walk walk = {.bytes = bytes, .count = count, .error = error};
     TRY(walk_value(&walk, 0));
     if (walk.at != count)

@@ -10,7 +10,8 @@
 #include "policy/wire_parts.h"
 
 static const struct { openpi_element from; wire_element to; size_t bytes; } elements[] = {
-    {OPENPI_U8, WIRE_U8, 1}, {OPENPI_FLOAT32, WIRE_F32, 4}, {OPENPI_FLOAT64, WIRE_F64, 8}};
+    {OPENPI_U8, WIRE_U8, 1}, {OPENPI_FLOAT32, WIRE_F32, 4}, {OPENPI_FLOAT64, WIRE_F64, 8},
+    {OPENPI_FLOAT16, WIRE_F16, 2}};
 enum { ELEMENTS = sizeof elements / sizeof elements[0] };
 
 static openpi_status take_name(const char *name, int index, wire_field *out, openpi_error *error) {
@@ -26,15 +27,16 @@ static openpi_status take_name(const char *name, int index, wire_field *out, ope
     return OPENPI_OK;
 }
 
-static openpi_status take_text(const openpi_field *field, wire_field *out, openpi_error *error) {
-    if (field->text_length > WIRE_MAX_TEXT)
-        return report(error, OPENPI_BAD_INPUT, "request: \"%s\" has %zu bytes, expected at most %d", out->key,
-                      field->text_length, WIRE_MAX_TEXT);
-    if (!wire_is_utf8(field->text, field->text_length))
-        return report(error, OPENPI_BAD_INPUT, "request: \"%s\": its text is not valid UTF-8", out->key);
-    out->kind = WIRE_TEXT;
+static openpi_status take_text(const openpi_field *field, wire_field *out) {
+    out->kind = wire_is_utf8(field->text, field->text_length) ? WIRE_TEXT : WIRE_BYTES;
     out->text = field->text;
     out->bytes = field->text_length;
+    return OPENPI_OK;
+}
+
+static openpi_status take_unknown(const openpi_field *field, wire_field *out) {
+    out->kind = strcmp(field->unknown, "None") ? WIRE_OTHER : WIRE_NIL;
+    out->text = field->unknown;
     return OPENPI_OK;
 }
 
@@ -65,8 +67,8 @@ static openpi_status take_array(const openpi_field *field, wire_field *out, open
     while (known < ELEMENTS && elements[known].from != field->element) known++;
     if (known == ELEMENTS)
         return report(error, OPENPI_BAD_ARGUMENT,
-                      "request: \"%s\": element is %d, expected OPENPI_U8, OPENPI_FLOAT32 or OPENPI_FLOAT64",
-                      out->key, (int)field->element);
+                      "request: \"%s\": element is %d, expected OPENPI_U8, OPENPI_FLOAT32, OPENPI_FLOAT64 or "
+                      "OPENPI_FLOAT16", out->key, (int)field->element);
     TRY(take_shape(field, out, error));
     if (!field->data && out->count)
         return report(error, OPENPI_BAD_ARGUMENT, "request: \"%s\": text and data are both NULL", out->key);
@@ -87,5 +89,6 @@ openpi_status wire_take_field(const openpi_field *fields, int index, wire_field 
     memset(out, 0, sizeof *out);
     TRY(BOUNDARY_TAKE_AT(openpi_field, fields, index, &field, error));
     TRY(take_name(field.name, index, out, error));
-    return field.text ? take_text(&field, out, error) : take_array(&field, out, error);
+    if (field.unknown) return take_unknown(&field, out);
+    return field.text ? take_text(&field, out) : take_array(&field, out, error);
 }

@@ -19,6 +19,9 @@ typedef struct wire_fields {
     openpi_error *error;
 } wire_fields;
 
+/* "a JPEG file": what bytes begin like; NULL: nothing that is known. */
+const char *wire_file_kind(const void *bytes, size_t count);
+
 /* Memory of the message itself. While measuring there is none: NULL. */
 void *wire_take(wire_fields *fields, size_t bytes);
 
@@ -29,6 +32,9 @@ int wire_is_utf8(const char *text, size_t bytes);
 const char *wire_kind_of(const msgpack_object *object);
 /* A map's value, by a key that may be str or bin; NULL where there is none. */
 const msgpack_object *wire_member(const msgpack_object *map, const char *name);
+
+/* 1: a map that stands for a numpy array or scalar. */
+int wire_is_numpy(const msgpack_object *map);
 
 /* The value of a field whose key is set: anything but a plain map or a list; and a list of numbers. */
 openpi_status wire_set_value(wire_fields *fields, wire_field *field, const msgpack_object *value);

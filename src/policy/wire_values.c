@@ -98,7 +98,57 @@ typedef struct numpy_type {
     wire_element element;        /* of b u i f           */
 } numpy_type;
 
-/* "<f4", "|u1", "<U12" … */
+/* numpy's one-letter codes and names without a number. */
+static const struct {
+    const char *name;
+    char kind;
+    uint8_t bytes;
+} spellings[] = {
+    {"?", 'b', 1}, {"b", 'i', 1}, {"B", 'u', 1}, {"h", 'i', 2}, {"H", 'u', 2}, {"i", 'i', 4}, {"I", 'u', 4},
+    {"l", 'i', 8}, {"L", 'u', 8}, {"q", 'i', 8}, {"Q", 'u', 8}, {"e", 'f', 2}, {"f", 'f', 4}, {"d", 'f', 8},
+    {"bool", 'b', 1}, {"bool_", 'b', 1}, {"int", 'i', 8}, {"float", 'f', 8}, {"half", 'f', 2},
+    {"single", 'f', 4}, {"double", 'f', 8}, {"byte", 'i', 1}, {"ubyte", 'u', 1},
+};
+enum { SPELLINGS = sizeof spellings / sizeof spellings[0] };
+
+/* "f4", "U12", "float32". 0: none of these. */
+static int parse_counted(const char *name, size_t length, numpy_type *type) {
+    static const struct { const char *word; char kind; int bits; } words[] = {
+        {"float", 'f', 1}, {"uint", 'u', 1}, {"int", 'i', 1}, {"f", 'f', 0}, {"u", 'u', 0}, {"i", 'i', 0},
+        {"b", 'b', 0}, {"U", 'U', 0}, {"S", 'S', 0}, {"a", 'S', 0}};
+    for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
+        size_t at = strlen(words[w].word), number = 0, digits = length - at;
+        if (length < at || memcmp(name, words[w].word, at)) continue;
+        type->kind = words[w].kind;
+        int is_text = type->kind == 'U' || type->kind == 'S';
+        if (digits > 8 || (!digits && !is_text)) return 0;
+        for (; at < length && name[at] >= '0' && name[at] <= '9'; at++)
+            number = number * 10 + (size_t)(name[at] - '0');
+        if (at < length || (words[w].bits && number % 8)) return 0;
+        type->bytes = words[w].bits ? number / 8 : type->kind == 'U' ? 4 * number : number;
+        return 1;
+    }
+    return 0;
+}
+
+/* The name of a type without its byte order. 0: it is unknown. */
+static int parse_type(const char *name, size_t length, numpy_type *type) {
+    int known = 0;
+    for (int i = 0; i < SPELLINGS && !known; i++) {
+        known = strlen(spellings[i].name) == length && !memcmp(name, spellings[i].name, length);
+        if (known) *type = (numpy_type){spellings[i].kind, spellings[i].bytes, WIRE_U8};
+    }
+    if (!known && !parse_counted(name, length, type)) return 0;
+    if (type->kind == 'U' || type->kind == 'S') return 1;
+    for (int i = 0; i < ELEMENTS; i++)
+        if (elements[i].kind == type->kind && elements[i].bytes == type->bytes) {
+            type->element = elements[i].element;
+            return 1;
+        }
+    return 0;
+}
+
+/* "<f4", "|u1", "<U12", "float32" … */
 static openpi_status parse_dtype(const msgpack_object *object, const char *key, numpy_type *type,
                                  openpi_error *error) {
     const char *text;
@@ -107,40 +157,25 @@ static openpi_status parse_dtype(const msgpack_object *object, const char *key, 
         return report(error, OPENPI_BAD_INPUT,
                       "request: \"%s\": its dtype is %s, expected text such as \"<f4\"", key,
                       wire_kind_of(object));
-    int shown = length < 20 ? (int)length : 20;
-    char order = length > 1 ? text[0] : 0, kind = length > 1 ? text[1] : 0;
-    if (kind == 'V' || kind == 'O' || kind == 'c')
+    int shown = length < 20 ? (int)length : 20, order = length && memchr("<>|=", text[0], 4) ? text[0] : 0;
+    const char *name = text + (order != 0);
+    length -= order != 0;
+    if (length && memchr("VOcov", name[0], 5))
         return report(error, OPENPI_BAD_INPUT,
                       "request: \"%s\": dtype \"%.*s\" holds %s, expected numbers or text", key, shown, text,
-                      kind == 'V'   ? "records"
-                      : kind == 'O' ? "Python objects"
-                                    : "complex numbers");
-    size_t bytes = 0;
-    int valid = length > 2 && length <= 10 && (order == '<' || order == '|' || order == '=' || order == '>');
-    for (size_t i = 2; valid && i < length; i++) {
-        if (text[i] < '0' || text[i] > '9') valid = 0;
-        else bytes = bytes * 10 + (size_t)(text[i] - '0');
-    }
-    if (valid && order == '>' && bytes > 1)
+                      name[0] == 'c'                     ? "complex numbers"
+                      : name[0] == 'O' || name[0] == 'o' ? "Python objects"
+                                                         : "records");
+    if (!parse_type(name, length, type))
+        return report(
+            error, OPENPI_BAD_INPUT,
+            "request: \"%s\": dtype \"%.*s\" is unknown, expected b1, u1 to u8, i1 to i8, f2, f4, f8 or U",
+            key, shown, text);
+    if (order == '>' && type->bytes > 1)
         return report(error, OPENPI_BAD_INPUT,
                       "request: \"%s\": dtype \"%.*s\" is big-endian, expected little-endian", key, shown,
                       text);
-    if (valid && (kind == 'U' || kind == 'S')) {
-        type->kind = kind;
-        type->bytes = kind == 'U' ? bytes * 4 : bytes;
-        return OPENPI_OK;
-    }
-    for (int i = 0; valid && i < ELEMENTS; i++)
-        if (elements[i].kind == kind && elements[i].bytes == bytes) {
-            type->kind = kind;
-            type->bytes = bytes;
-            type->element = elements[i].element;
-            return OPENPI_OK;
-        }
-    return report(
-        error, OPENPI_BAD_INPUT,
-        "request: \"%s\": dtype \"%.*s\" is unknown, expected b1, u1 to u8, i1 to i8, f2, f4, f8 or U", key,
-        shown, text);
+    return OPENPI_OK;
 }
 
 double wire_element_at(const void *data, wire_element element, size_t index) {
@@ -259,21 +294,27 @@ static openpi_status set_data(wire_fields *fields, wire_field *field, const nump
                   field->bytes, count * type->bytes, count, type->bytes);
 }
 
+/* As openpi_client packs it ("__ndarray__") or as the package msgpack-numpy does ("nd", whose scalars have no
+ * shape). */
 static openpi_status set_array(wire_fields *fields, wire_field *field, const msgpack_object *map) {
-    static const char *const names[3] = {"dtype", "shape", "data"};
-    const msgpack_object *parts[3];
+    static const char *const forms[2][3] = {{"dtype", "shape", "data"}, {"type", "shape", "data"}};
+    const msgpack_object *parts[3], *nd = wire_member(map, "nd");
+    int other = !wire_member(map, "__ndarray__");
+    const char *const *names = forms[other];
+    int scalar = other && nd->type == MSGPACK_OBJECT_BOOLEAN && !nd->via.boolean;
     numpy_type type = {0, 0, WIRE_U8};
     for (int i = 0; i < 3; i++) {
         parts[i] = wire_member(map, names[i]);
-        if (!parts[i])
+        if (!parts[i] && !(scalar && i == 1))
             return report(fields->error, OPENPI_BAD_INPUT, "request: \"%s\": a numpy array without \"%s\"",
                           field->key, names[i]);
     }
     TRY(parse_dtype(parts[0], field->key, &type, fields->error));
-    TRY(set_shape(fields, field, parts[1]));
+    field->count = 1;
+    if (!scalar) TRY(set_shape(fields, field, parts[1]));
     TRY(set_data(fields, field, &type, parts[2]));
     if (type.kind == 'U' || type.kind == 'S') {
-        if (field->rank)
+        if (field->count != 1)
             return report(fields->error, OPENPI_BAD_INPUT,
                           "request: \"%s\": an array of %llu strings, expected one string", field->key,
                           (unsigned long long)field->count);
@@ -289,10 +330,16 @@ static openpi_status set_array(wire_fields *fields, wire_field *field, const msg
     return OPENPI_OK;
 }
 
+int wire_is_numpy(const msgpack_object *map) {
+    return wire_member(map, "__ndarray__") || wire_member(map, "__npgeneric__") ||
+           (wire_member(map, "nd") && wire_member(map, "type") && wire_member(map, "data"));
+}
+
 openpi_status wire_set_value(wire_fields *fields, wire_field *field, const msgpack_object *value) {
-    if (value->type == MSGPACK_OBJECT_MAP && wire_member(value, "__ndarray__"))
+    int generic = value->type == MSGPACK_OBJECT_MAP && wire_member(value, "__npgeneric__");
+    if (value->type == MSGPACK_OBJECT_MAP && !generic && wire_is_numpy(value))
         return set_array(fields, field, value);
-    if (value->type == MSGPACK_OBJECT_MAP && wire_member(value, "__npgeneric__")) {
+    if (generic) {
         const msgpack_object *data = wire_member(value, "data");
         if (!data)
             return report(fields->error, OPENPI_BAD_INPUT, "request: \"%s\": a numpy scalar without \"data\"",
@@ -303,6 +350,12 @@ openpi_status wire_set_value(wire_fields *fields, wire_field *field, const msgpa
     size_t bytes;
     if (as_number(value, &field->number)) {
         field->kind = WIRE_NUMBER;
+        return OPENPI_OK;
+    }
+    if (value->type == MSGPACK_OBJECT_BIN && !wire_is_utf8(value->via.bin.ptr, value->via.bin.size)) {
+        field->kind = WIRE_BYTES;
+        field->text = value->via.bin.ptr;
+        field->bytes = value->via.bin.size;
         return OPENPI_OK;
     }
     if (wire_as_text(value, &text, &bytes)) return set_text(fields, field, text, bytes);

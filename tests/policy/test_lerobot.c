@@ -252,7 +252,39 @@ static void names_of_cameras(void **state) {
     assert_int_equal(lerobot_camera(&policy->pipeline, "base"), 0);
     assert_int_equal(lerobot_camera(&policy->pipeline, "empty_camera_0"), -1);
     assert_int_equal(lerobot_camera(&policy->pipeline, "right_wrist"), -1);
+    assert_true(lerobot_camera_by_position(&policy->pipeline, "base"));
+    assert_false(lerobot_camera_by_position(&policy->pipeline, "left_wrist"));
+    assert_false(lerobot_camera_by_position(&policy->pipeline, "top"));
     openpi_policy_close(policy);
+}
+
+/* The name of a slot means the feature of that name, wherever it stands; never the feature of another slot's
+ * name; and by position only else. */
+static void slot_names_mean_the_feature(void **state) {
+    static const struct {
+        const char *features[3];
+        int slots[3], guessed[3];            /* of base, left_wrist, right_wrist: the feature, by position */
+    } cases[] = {
+        {{"right_wrist_0_rgb", "base_0_rgb", "left_wrist_0_rgb"}, {1, 2, 0}, {0}},
+        {{"right_wrist", "left_wrist", "base"}, {2, 1, 0}, {0}},
+        {{"left_wrist", "top", "front"}, {-1, 0, 2}, {0, 0, 1}},
+        {{"wrist", "base_0_rgb", "top"}, {1, -1, 2}, {0, 0, 1}},
+        {{"front", "wrist", "side"}, {0, 1, 2}, {1, 1, 1}},
+    };
+    static const char *const names[3][2] = {
+        {"base", "base_0_rgb"}, {"left_wrist", "left_wrist_0_rgb"}, {"right_wrist", "right_wrist_0_rgb"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lerobot p = {.camera_count = 3};
+        for (int c = 0; c < 3; c++)
+            snprintf(p.cameras[c], sizeof p.cameras[c], "observation.images.%s", cases[i].features[c]);
+        for (int s = 0; s < 6; s++) {
+            const char *name = names[s / 2][s % 2];
+            if (lerobot_camera(&p, name) != cases[i].slots[s / 2])
+                fail_msg("case %zu: %s is %d", i, name, lerobot_camera(&p, name));
+            assert_int_equal(lerobot_camera_by_position(&p, name), cases[i].guessed[s / 2]);
+        }
+    }
 }
 
 static void bad_observations(void **state) {
@@ -646,6 +678,7 @@ int main(void) {
         cmocka_unit_test(observations_are_lerobots),
         cmocka_unit_test(infos),
         cmocka_unit_test(names_of_cameras),
+        cmocka_unit_test(slot_names_mean_the_feature),
         cmocka_unit_test(bad_observations),
         cmocka_unit_test(msgpack_says_the_same),
         cmocka_unit_test(refuses_broken_checkpoints),

@@ -34,37 +34,44 @@ BAD = [
     ({PICTURE: np.zeros((8, 8, 3), np.int64)}, ValueError, f'"{PICTURE}" is an array of format "l"'),
     ({PICTURE: np.zeros((8, 8, 3), np.complex64)}, ValueError, f'"{PICTURE}" is an array of format "Zf"'),
     ({PICTURE: np.zeros((8, 8, 3), ">f8")}, ValueError, "big-endian"),
-    ({PICTURE: np.zeros((8, 8, 3), "M8[s]")}, ValueError, f'"{PICTURE}" cannot be read as an array'),
+    ({PICTURE: np.zeros((8, 8, 3), "M8[s]")}, ValueError, f'"{PICTURE}" is no array'),
     ({PICTURE: np.zeros((8, 8, 3), object)}, ValueError, 'of format "O"'),
     ({PICTURE: np.zeros((8, 8, 3), [("a", "u1")])}, ValueError, f'"{PICTURE}" is an array'),
     ({PICTURE: np.zeros((8, 8), np.uint8)}, ValueError, f'"{PICTURE}" is an array u8 [8,8], expected a picture'),
     ({PICTURE: np.zeros((8, 8, 4), np.uint8)}, ValueError, "expected a picture"),
     ({PICTURE: np.zeros((0, 8, 3), np.uint8)}, ValueError, "picture"),
-    ({PICTURE: np.zeros((1,) * 9, np.uint8)}, ValueError, "expected uint8, float32 or float64"),
+    ({PICTURE: np.zeros((1,) * 9, np.uint8)}, ValueError, 'of format "B" with 9 dimensions, expected a picture'),
     ({PICTURE: np.full((8, 8, 3), nan, np.float32)}, ValueError, "nan"),
     ({PICTURE: np.full((8, 8, 3), 200.0)}, ValueError, "200"),
     ({PICTURE: "a text"}, ValueError, f'"{PICTURE}" is text'),
-    ({PICTURE: b"JPEG"}, TypeError, f'"{PICTURE}" is bytes'),
-    ({PICTURE: bytearray(8 * 8 * 3)}, TypeError, f'"{PICTURE}" is bytes'),
-    ({PICTURE: [[[1, 2, 3]]]}, ValueError, f'"{PICTURE}"[0] is no number'),
-    ({PICTURE: None}, ValueError, f'camera "{PICTURE}" (base), which robot'),
-    ({PICTURE: {1, 2}}, TypeError, "<class 'set'>"),
+    ({PICTURE: b"JPEG"}, ValueError, f'"{PICTURE}" is text, expected a picture'),
+    ({PICTURE: b"\xff\xd8\xff\xe0"}, ValueError, f'"{PICTURE}" is 4 bytes that are a JPEG file, expected a picture'),
+    ({PICTURE: bytearray(8 * 8 * 3)}, ValueError, f'"{PICTURE}" is text, expected a picture'),
+    ({PICTURE: [[[1, 2, 3]]]}, ValueError, f'"{PICTURE}" is a list whose element 0 is no number, expected a picture'),
+    ({PICTURE: None}, ValueError, f'"{PICTURE}" is nil (None), expected a picture'),
+    ({WRIST: None}, ValueError, f'"{WRIST}" is nil (None), expected a picture'),
+    ({PICTURE: {}}, ValueError, f'"{PICTURE}" is an empty dict, expected a picture'),
+    ({PICTURE: {"data": np.zeros((8, 8, 3), np.uint8)}}, ValueError, f'"{PICTURE}" is a dict with 1 entries, expected a'),
+    ({PICTURE: {1, 2}}, ValueError, "<class 'set'>"),
     ({PICTURE: Raising()}, ValueError, "no array today"),
-    ({WRIST: np.zeros((8, 8, 3), np.float16)}, ValueError, "expected uint8, float32 or float64"),
+    ({WRIST: np.full((8, 8, 3), 200, np.float16)}, ValueError, "200"),
+    ({WRIST: np.full((8, 8, 3), nan, np.float16)}, ValueError, "nan"),
     ({JOINTS: np.zeros(6)}, ValueError, f'"{JOINTS}" of the request has 6 numbers, expected 7'),
     ({JOINTS: np.zeros(40)}, ValueError, "at most"),
     ({JOINTS: np.zeros((7, 1))}, ValueError, "expected a number or a list"),
     ({JOINTS: [nan] * 7}, ValueError, "state[0] is nan"),
     ({JOINTS: [float("inf")] * 7}, ValueError, "state[0] is inf"),
-    ({JOINTS: ["1"] * 7}, ValueError, f'"{JOINTS}"[0] is no number'),
-    ({JOINTS: Unsized([1.0])}, ValueError, f'"{JOINTS}"[1] is missing'),
+    ({JOINTS: ["1"] * 7}, ValueError, f'"{JOINTS}" is a list whose element 0 is no number'),
+    ({JOINTS: Unsized([1.0])}, ValueError, f'"{JOINTS}" is a list whose element 1 is no number'),
     ({JOINTS: None}, ValueError, f'the request has no "{JOINTS}"'),
+    ({JOINTS: np.zeros((1, 1, 7))}, ValueError, f'"{JOINTS}" is an array f64 [1,1,7], expected a number or a list'),
     ({JOINTS: 10**400}, ValueError, "float64"),
-    ({"prompt": b"go"}, TypeError, '"prompt" is bytes, expected text'),
-    ({"prompt": np.array(b"go")}, TypeError, '"prompt" is an array that holds bytes'),
+    ({"prompt": b"\xff"}, ValueError, '"prompt" is 1 bytes that are not valid UTF-8, expected text'),
+    ({"prompt": ["go"]}, ValueError, '"prompt" is a list whose element 0 is no number, expected text'),
+    ({"prompt": {}}, ValueError, '"prompt" is an empty dict, expected text'),
     ({"prompt": np.array(["go", "on"])}, ValueError, '"prompt" is an array of format "2w"'),
     ({"prompt": 3}, ValueError, '"prompt" is a number, expected text'),
-    ({"prompt": "\ud800"}, ValueError, '"prompt" has a character that UTF-8 does not have'),
+    ({"prompt": "\ud800"}, ValueError, '"prompt" is text with a character that UTF-8 does not have'),
     ({"prompt": "x" * (2 << 20)}, ValueError, '"prompt" has 2097152 bytes'),
     ({"prompt": None}, ValueError, "a prompt is required"),
     ({1: 2}, TypeError, "the observation has a key 1"),
@@ -91,6 +98,29 @@ def test_bad_observation(droid, change, kind, sentence):
 def test_no_dict(droid, obs):
     with pytest.raises(TypeError, match="expected a dict"):
         droid[0].infer(obs)
+
+
+IGNORED = {
+    "None": None, "a set": {1}, "a list of texts": ["a"], "bytes": b"\xff\xd8", "an object": object(), "a dict": {"x": {}},
+    "bool [1, 50]": np.zeros((1, 50), bool), "depth": np.zeros((8, 8), np.uint16), "int64": np.zeros((1, 8), np.int64),
+    "big-endian": np.zeros(3, ">f8"), "dates": np.zeros(2, "M8[s]"), "records": np.zeros(2, [("a", "u1")]), "raising": Raising(),
+    "texts": np.array(["a", "b"]), "a half text": "\ud800", "a large number": 10**400, "a long text": "x" * (2 << 20),
+    "an iterator": iter([1]), "complex": 1j,
+}
+
+
+@pytest.mark.parametrize("value", IGNORED.values(), ids=IGNORED.keys())
+def test_other_keys_are_ignored(droid, value):
+    """As openpi ignores them, whatever they hold."""
+    policy, obs, noise, actions = droid
+    assert (policy.infer(obs | {"extra": value}, noise=noise)["actions"] == actions).all()
+
+
+def test_missing_values_name_what_came(droid):
+    policy, obs, noise, _ = droid
+    for key in (PICTURE, JOINTS):
+        with pytest.raises(ValueError, match='; the request has "my/other_key", ".*"prompt"'):
+            policy.infer({"my/other_key": 1} | {k: v for k, v in obs.items() if k != key}, noise=noise)
 
 
 def test_broken_message(droid):

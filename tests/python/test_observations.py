@@ -157,3 +157,26 @@ def test_torch_tensors(droid):
     check(droid, lambda obs: obs | {key: torch.from_numpy(obs[key].copy()) for key in (PICTURE, JOINTS)})
     channels_first = lambda obs: obs | {PICTURE: torch.from_numpy(obs[PICTURE].copy()).permute(2, 0, 1)}
     check(droid, channels_first)
+
+
+PROMPTS = {"bytes": lambda t: t.encode(), "bytearray": lambda t: bytearray(t.encode()), "array": lambda t: np.array([t]),
+           "array [1, 1]": lambda t: np.array([[t]]), "array of bytes": lambda t: np.array(t.encode()),
+           "object": lambda t: np.array(t, object)}
+
+
+@pytest.mark.parametrize("make", PROMPTS.values(), ids=PROMPTS.keys())
+def test_prompts(droid, make):
+    """DROID's clients send bytes, others an array of one text."""
+    policy, obs, noise, actions = droid
+    assert (policy.infer(obs | {"prompt": make(obs["prompt"])}, noise=noise)["actions"] == actions).all()
+
+
+def test_float16(droid):
+    """A picture in float16 is uint8 of 255 times it in float16, as openpi's; a state is what it holds."""
+    policy, obs, noise, _ = droid
+    half = np.random.default_rng(0).random((32, 32, 3)).astype(np.float16)
+    as_bytes = policy.infer(obs | {PICTURE: (255 * half).astype(np.uint8)}, noise=noise)["actions"]
+    assert (policy.infer(obs | {PICTURE: half}, noise=noise)["actions"] == as_bytes).all()
+    joints = np.asarray(obs[JOINTS], np.float16)
+    wide = policy.infer(obs | {JOINTS: joints.astype(np.float64)}, noise=noise)["actions"]
+    assert (policy.infer(obs | {JOINTS: joints}, noise=noise)["actions"] == wide).all()

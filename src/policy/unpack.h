@@ -1,0 +1,24 @@
+/* From a message's fields to an observation: which key is a camera, which the state, which the prompt. */
+#ifndef POLICY_UNPACK_H
+#define POLICY_UNPACK_H
+
+#include "policy/policy.h"
+#include "policy/wire.h"
+
+enum {
+    UNPACK_PICTURES = 16,        /* of a request, unused ones included                                    */
+    UNPACK_CAME = 200,           /* bytes of the list of its keys                                         */
+};
+
+/* An observation whose parts lie here and in the message. */
+typedef struct unpacked {
+    openpi_observation observation;
+    openpi_image images[UNPACK_PICTURES];
+    double state[OPENPI_ACTION_DIM];
+    char came[UNPACK_CAME];      /* "; the request has "state", …": ends sentences about what is missing  */
+} unpacked;
+
+openpi_status unpack_message(const openpi_policy *policy, const wire_message *message, unpacked *out,
+                             openpi_error *error);
+
+#endif
