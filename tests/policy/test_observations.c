@@ -344,10 +344,15 @@ static void prompts(void **state) {
     observation.prompt_length = 0;
     WORKS(openpi_request_prepare(request, &observation, NULL, &error));
     assert_true(openpi_request_prompt_truncated(request));
+    int warning = 0;
+    assert_string_equal(openpi_request_note(request, 0, &warning),
+                        "the prompt is longer than the 48 tokens that the policy takes; its end was cut");
+    assert_true(warning && !openpi_request_note(request, 1, NULL));
     assert_int_equal(prepared(request).token_count, 48);
     observation.prompt_length = 2 * 23; /* BOS, 45 pieces (the last space is stripped), newline */
     WORKS(openpi_request_prepare(request, &observation, NULL, &error));
     assert_false(openpi_request_prompt_truncated(request));
+    assert_null(openpi_request_note(request, 0, NULL));
     assert_int_equal(prepared(request).token_count, 47);
     openpi_request_close(request);
     openpi_policy_close(policy);

@@ -45,6 +45,7 @@ static void report(metrics *m, scheduler_class class, request_result result, con
                                .result = result,
                                .at_ms = at_ms,
                                .bytes = 450000,
+                               .truncated = rtc_delay == 3,
                                .rtc_delay = rtc_delay};
     metrics_add_request(m, &request);
 }
@@ -164,6 +165,7 @@ static void histograms(void **state) {
     must_be(text, "openpi_rtc_delay_steps_bucket{le=\"3\"}", 2);
     must_be(text, "openpi_rtc_delay_steps_bucket{le=\"50\"}", 2);
     must_be(text, "openpi_rtc_delay_steps_count", 3);
+    must_be(text, "openpi_prompts_truncated_total", 1);
     free(text);
     metrics_close(&m);
 }

@@ -330,6 +330,47 @@ static void quoted_keys(void **state) {
     served_stop(&server);
 }
 
+/* A prompt longer than the policy's tokens is answered, and its reply and the log say that it was cut; what a
+ * robot sends under keys that nobody reads does not matter. */
+static void a_cut_prompt_is_told(void **state) {
+    (void)state;
+    static const uint8_t picture[8 * 8 * 3];
+    static const int shape[3] = {8, 8, 3};
+    static const char key[] = "openpi/prompt_truncated\xc3";
+    served server;
+    served_start(&server, &box, "--synthetic tiny --robot none --horizon 8 --steps 1 --threads 1");
+    int fd = greet(server.port);
+    for (int times = 1; times <= 300; times += 299) {
+        char prompt[300 * 5 + 1] = "";
+        msgpack_sbuffer message;
+        msgpack_packer packer;
+        for (int i = 0; i < times; i++) strcat(prompt, "pick ");
+        msgpack_sbuffer_init(&message);
+        msgpack_packer_init(&packer, &message, msgpack_sbuffer_write);
+        msgpack_pack_map(&packer, 5);
+        pack_text(&packer, "base");
+        pack_array(&packer, "uint8", shape, 3, picture, sizeof picture);
+        pack_text(&packer, "state");
+        msgpack_pack_array(&packer, 1);
+        msgpack_pack_double(&packer, 0.5);
+        pack_text(&packer, "prompt");
+        pack_text(&packer, prompt);
+        pack_text(&packer, "joint_names");
+        msgpack_pack_array(&packer, 1);
+        pack_text(&packer, "waist");
+        pack_text(&packer, "nothing");
+        msgpack_pack_nil(&packer);
+        ws_frame frame = ask(fd, &message);
+        if (frame.opcode != WS_BINARY) fail_msg("%s", (char *)frame.data);
+        const uint8_t *end = frame.data + frame.bytes - (sizeof key - 1);
+        assert_int_equal(!memcmp(end, key, sizeof key - 1), times > 1);
+        free(frame.data);
+        msgpack_sbuffer_destroy(&message);
+    }
+    close(fd);
+    served_stop(&server);
+}
+
 /* Several requests at once, no two alike: all are answered, in order. */
 static void reads_ahead_in_order(void **state) {
     (void)state;
@@ -532,7 +573,7 @@ int main(void) {
         cmocka_unit_test(many_robots),         cmocka_unit_test(refused_again_and_again),
         cmocka_unit_test(deadlines),
         cmocka_unit_test(refused_frames),      cmocka_unit_test(pages),
-        cmocka_unit_test(quoted_keys),
+        cmocka_unit_test(quoted_keys),         cmocka_unit_test(a_cut_prompt_is_told),
     };
     return cmocka_run_group_tests(tests, open_box, close_box);
 }
