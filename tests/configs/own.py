@@ -34,7 +34,13 @@ class ArmInputs(transforms.DataTransformFn):
         out |= {key: data[key] for key in ("actions", "prompt") if key in data}
         if self.edit == "prompt":
             out["prompt"] = str(out["prompt"]).upper()
-        return out
+        if self.edit == "short prompt":
+            out["prompt"] = str(out["prompt"])[:100]
+        if self.edit == "limits":
+            out["state"] = np.concatenate([np.clip(out["state"][:-1], -3.14, 3.14), np.maximum(out["state"][-1:], 0)])
+        if self.edit == "bytes" and out["state"][-1] > 1.5:
+            out["state"] = np.concatenate([out["state"][:-1], out["state"][-1:] / 255])
+        return out | {"state": out["state"].astype(np.float32) if self.edit == "cast" else out["state"]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,11 +60,24 @@ class HandInputs(transforms.DataTransformFn):
 
 @dataclasses.dataclass(frozen=True)
 class FirstActions(transforms.DataTransformFn):
+    """`edit`: what safe arms do to actions that are too large."""
     count: int
     every: int = 1
+    edit: str = ""
 
     def __call__(self, data):
-        return {"actions": np.asarray(data["actions"][:: self.every, : self.count])}
+        a = np.array(data["actions"][:: self.every, : self.count])
+        if self.edit == "limits":
+            a = np.concatenate([np.clip(a[:, :6], -3.14, 3.14), np.clip(a[:, 6:], 0, 1)], 1)
+        if self.edit == "wrap":
+            a[:, :6] = (a[:, :6] + np.pi) % (2 * np.pi) - np.pi
+        if self.edit == "steps":
+            a[1:] = a[:1] + np.clip(a[1:] - a[:1], -5, 5)
+        if self.edit == "norm":
+            a *= np.minimum(1, 100 / np.linalg.norm(a, axis=1, keepdims=True))
+        if self.edit == "cast":
+            a = a.astype(np.float32)
+        return {"actions": a} | ({"gripper": a[:, 6:]} if self.edit == "more" else {})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,9 +88,10 @@ class ArmData(config.DataConfigFactory):
     every: int = 1
     names: dict = dataclasses.field(default_factory=dict)
     prompt: str | None = None
+    edit: str = ""
 
     def create(self, assets_dirs, model_config):
-        group = transforms.Group(inputs=[self.inputs], outputs=[FirstActions(self.actions, self.every)])
+        group = transforms.Group(inputs=[self.inputs], outputs=[FirstActions(self.actions, self.every, self.edit)])
         if self.delta:
             mask = transforms.make_bool_mask(*self.delta)
             group = group.push(inputs=[transforms.DeltaActions(mask)], outputs=[transforms.AbsoluteActions(mask)])
@@ -85,6 +105,7 @@ class ArmData(config.DataConfigFactory):
 
 CAMERAS = {"base_0_rgb": "front_rgb", "left_wrist_0_rgb": "wrist_rgb"}
 NAMES = {"front_rgb": "image", "wrist_rgb": "wrist_image", "joints": "joints", "gripper": "gripper", "actions": "action"}
+MEASURED = config.AssetsConfig(str(pathlib.Path(__file__).parent / "assets"), "bench")
 LORA = pi0_config.Pi0Config(paligemma_variant="gemma_2b_lora", action_expert_variant="gemma_300m_lora", action_horizon=20)
 
 
@@ -102,11 +123,16 @@ CONFIGS = [
     own("pi05_arm", ArmData(repo_id="me/arm", inputs=arm.ArmInputs(), actions=6, delta=(-1, 5), prompt="wave"),
         pi0_config.Pi0Config(pi05=True, action_horizon=12)),
     own("pi0_measured", ArmData(repo_id="me/bench", inputs=ArmInputs(CAMERAS, keys=("joints",)), names=NAMES,
-                                assets=config.AssetsConfig(str(pathlib.Path(__file__).parent / "assets"), "bench"))),
+                                assets=MEASURED)),
     own("pi0_mirrored", ArmData(repo_id="me/ur5", inputs=ArmInputs(CAMERAS, edit="mirror"), names=NAMES)),
     own("pi0_cropped", ArmData(repo_id="me/ur5", inputs=ArmInputs(CAMERAS, edit="crop"), names=NAMES)),
     own("pi0_shouting", ArmData(repo_id="me/ur5", inputs=ArmInputs(CAMERAS, edit="prompt"), names=NAMES)),
     own("pi0_degrees", ArmData(repo_id="me/ur5", inputs=ArmInputs(CAMERAS, scale=57.3), names=NAMES)),
     own("pi0_thinned", ArmData(repo_id="me/ur5", inputs=ArmInputs(CAMERAS), every=2, names=NAMES)),
+    *(own(f"pi0_{edit}", ArmData(repo_id="me/ur5", inputs=ArmInputs(CAMERAS, keys=("joints",), edit=edit), names=NAMES, edit=edit,
+                                 delta=(6, -1), assets=MEASURED)) for edit in ("limits", "wrap", "steps", "norm", "cast", "more", "bytes")),
+    own("pi0_short_prompts", ArmData(repo_id="me/ur5", inputs=ArmInputs(CAMERAS, edit="short prompt"), names=NAMES)),
+    own("pi0_wide", ArmData(repo_id="me/ur5", inputs=ArmInputs(CAMERAS), names=NAMES), pi0_config.Pi0Config(action_dim=64)),
+    own("pi0_many_steps", ArmData(repo_id="me/ur5", inputs=ArmInputs(CAMERAS), names=NAMES), pi0_config.Pi0Config(action_horizon=100)),
     own("pi0_no_assets", ArmData(inputs=ArmInputs(CAMERAS), names=NAMES)),
 ]

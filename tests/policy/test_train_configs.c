@@ -1,6 +1,7 @@
 /* Robots that tools/openpi_config.py printed for openpi's TrainConfigs and for those of a user
  * (tests/configs), read by the engine: openpi's are what the built-in table says, field by field; a user's
  * are what their Python says. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -184,6 +185,41 @@ static void a_users_config_is_read(void **state) {
     assert_string_equal(r.assets, "bench");
     assert_int_equal(r.part_count, 1);
     assert_int_equal(r.parts[0].length, 9);
+    WORKS(read_robot(json_object_get(all, "pi0_cast"), &r, &error));
+    check_delta(&r, (const int[]){6, -1}, 2);
+    json_decref(all);
+}
+
+/* What a config clips is in the robot's file. */
+static void limits_are_found(void **state) {
+    (void)state;
+    openpi_error error = OPENPI_ERROR_INIT;
+    json_t *all = recorded(TESTS_DIR "/configs/own.json");
+    robot r;
+    WORKS(read_robot(json_object_get(all, "pi0_limits"), &r, &error));
+    assert_int_equal(robot_limit_count(r.state_limits, OPENPI_ACTION_DIM), 9);
+    assert_int_equal(robot_limit_count(r.action_limits, OPENPI_ACTION_DIM), 7);
+    for (int i = 0; i < 8; i++) assert_true(r.state_limits[i].low == -3.14 && r.state_limits[i].high == 3.14);
+    for (int i = 0; i < 6; i++)
+        assert_true(r.action_limits[i].low == -3.14 && r.action_limits[i].high == 3.14);
+    assert_true(r.state_limits[8].low == 0 && r.state_limits[8].high == (double)INFINITY);
+    assert_true(r.action_limits[6].low == 0 && r.action_limits[6].high == 1);
+    WORKS(read_robot(json_object_get(all, "pi0_measured"), &r, &error));
+    assert_int_equal(robot_limit_count(r.action_limits, OPENPI_ACTION_DIM), 0);
+    json_decref(all);
+}
+
+/* What no robot of openpi.c can be is said by the tool, with the config's name. */
+static void too_large_ones_are_refused(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"pi0_wide", "pi0_wide: action_dim is 64; openpi.c runs 1 to 32"},
+        {"pi0_many_steps", "pi0_many_steps: action_horizon is 100; openpi.c runs 1 to 64"},
+    };
+    json_t *all = recorded(TESTS_DIR "/configs/own.json");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(json_string_value(json_object_get(json_object_get(all, cases[i][0]), "refused")),
+                            cases[i][1]);
     json_decref(all);
 }
 
@@ -202,10 +238,16 @@ static void what_does_not_show_is_asked(void **state) {
         {"pi0_degrees", {"state: ", "state: ", "transform: what does the config do"}},
         {"pi0_thinned", {"state: ", "state: ", "transform: what does the config do"}},
         {"pi0_no_assets", {"state: ", "state: ", "assets: whose statistics?"}},
+        {"pi0_wrap", {"actions: 3."}},
+        {"pi0_steps", {"actions: "}},
+        {"pi0_norm", {"actions: "}},
+        {"pi0_bytes", {"state: 1."}},
+        {"pi0_more", {"outputs: who makes gripper?"}},
+        {"pi0_short_prompts", {"state: ", "state: ", "prompt: why does ' Pick_up the RED cup"}},
     };
     openpi_error error = OPENPI_ERROR_INIT;
     json_t *all = recorded(TESTS_DIR "/configs/own.json");
-    assert_int_equal(json_object_size(all), sizeof cases / sizeof *cases + 2);    /* two have no questions */
+    assert_int_equal(json_object_size(all), sizeof cases / sizeof *cases + 6); /* 4 ask nothing, 2 are refused */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const json_t *printed = json_object_get(all, cases[i].name),
                      *questions = json_object_get(printed, "questions");
@@ -255,6 +297,8 @@ int main(void) {
         cmocka_unit_test(the_page_shows_what_was_printed),
         cmocka_unit_test(openpis_configs_are_the_built_in_ones),
         cmocka_unit_test(a_users_config_is_read),
+        cmocka_unit_test(limits_are_found),
+        cmocka_unit_test(too_large_ones_are_refused),
         cmocka_unit_test(what_does_not_show_is_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
