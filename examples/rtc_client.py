@@ -4,6 +4,7 @@ A thread asks for chunks, always with the newest observation. Each reply replace
 the robot has executed meanwhile. The server (openpi serve) makes each chunk follow on from the one before; the client states
 the delay, from the latencies measured so far. A server that knows no "openpi/rtc" ignores it: chunks then replace each other.
 
+    pip install openpi-client typing_extensions           # the package does not name the second, which it imports
     rtc_client.py --rate 50 --steps 500 [--host wss://robots.example --api-key KEY]
 """
 import argparse
