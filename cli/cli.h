@@ -228,6 +228,7 @@ int options_parse(const verb *verb, int argc, char **argv, void *values, char **
 
 void help_all(void);                       /* openpi --help                                               */
 void help_verb(const verb *verb);          /* openpi VERB --help                                          */
+void version_show(void);                   /* openpi --version                                            */
 void man_all(void);                        /* openpi.1                                                    */
 void man_verb(const verb *verb);           /* openpi-VERB.1                                               */
 

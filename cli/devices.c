@@ -1,5 +1,6 @@
 /* openpi devices: what this machine can compute with, and why not with the rest. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "cli.h"
 #include "head.h"
@@ -21,9 +22,12 @@ static int put_json(const openpi_device *devices, int count) {
                                               d->reason));
     }
     json_object_set_new(root, "devices", list);
-    int bad = !root || json_dumpf(root, stdout, JSON_INDENT(1)) || putchar('\n') == EOF;
+    char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     json_decref(root);
-    return bad ? input_error(&verb_devices, "standard output: cannot be written") : END_FINE;
+    if (!text) return input_error(&verb_devices, "the devices cannot be written as JSON: out of memory");
+    puts(text);                  /* outputs_finish says what writing said */
+    free(text);
+    return END_FINE;
 }
 
 static int devices_run(const void *values, char **positional, int count) {

@@ -216,7 +216,7 @@ int main(int argc, char **argv) {
     const verb *verb = find_verb(word);
     if (verb) return run_verb(verb, argc - 1, argv + 1);
     if (!strcmp(word, "--help") || !strcmp(word, "-h")) help_all();
-    else if (!strcmp(word, "--version")) printf("openpi %s\n", openpi_version());
+    else if (!strcmp(word, "--version")) version_show();
     else if (!strcmp(word, "--man")) man_all();
     else if (!strcmp(word, "--verbs")) list_verbs();
     else if (!strcmp(word, "help")) end = help(argc - 1, argv + 1);

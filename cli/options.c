@@ -165,6 +165,17 @@ static int wrong_option(const verb *verb, const char *text) {
     return usage_error(verb, "unknown or ambiguous option '%s'%s", text, guess_text(&g, "--", guessed));
 }
 
+/* The option's name as typed, of the element that getopt_long has read last. */
+static const char *typed_name(char **argv) {
+    return (optarg && optarg == argv[optind - 1] ? argv[optind - 2] : argv[optind - 1]) + 2;
+}
+
+/* 1: the name is whole, or cut within its last word: "--hor" is "--horizon". "--norm" is not "--norm-stats":
+ * what ends before a hyphen is another name, of another verb or version. */
+static int is_whole(const char *typed, const char *name) {
+    return !strchr(name + strcspn(typed, "="), '-');
+}
+
 int options_parse(const verb *verb, int argc, char **argv, void *values, char ***positional, int *count) {
     struct option longs[ROWS_MAX + 3];
     unsigned char given[ROWS_MAX] = {0};
@@ -198,6 +209,7 @@ int options_parse(const verb *verb, int argc, char **argv, void *values, char **
         if (code == '?' && optopt > CODE_MAN) return usage_error(verb, "unknown option '-%c'", optopt);
         if (code == '?') return wrong_option(verb, argv[optind - 1]);
         const option_row *row = &verb->options[code - CODE_ROW];
+        if (!is_whole(typed_name(argv), row->name)) return wrong_option(verb, typed_name(argv) - 2);
         if (given[code - CODE_ROW] && row->kind != OPTION_TEXTS)
             return usage_error(verb, "--%s is given twice", row->name);
         given[code - CODE_ROW] = 1;
@@ -268,7 +280,8 @@ static const char *const ends_text =
     "or input, or a result that cannot be written; 3 the machine (no such device, "
     "device lost, out of memory); 130 interrupted (SIGINT, SIGTERM, SIGHUP). "
     "Results are opened before the work begins and appear when they are whole: after "
-    "2, 3 and 130 none is left, and a file that was there is as it was";
+    "2, 3 and 130 none is left, and a file that was there is as it was. "
+    "Where the reader of standard output leaves early (head), the rest of it is dropped and nothing is said";
 
 /* Of a verb that takes signals itself: it writes no result. */
 static const char *const served_text =
@@ -337,7 +350,7 @@ void help_all(void) {
     for (int i = 0; all_examples[i].command; i++)
         printf("  # %s\n  %s\n", all_examples[i].comment, all_examples[i].command);
     printf("\nOther:\n  openpi help VERB        options and examples of a verb; also openpi VERB --help\n"
-           "  openpi --verbs          the verbs, one a line\n  openpi --version        the version\n");
+           "  openpi --verbs          the verbs, one a line\n  openpi --version        version, revision, compiler, kernels\n");
     printf("\nExit status:\n");
     wrap(ends_text, strlen(ends_text), 0, 2);
 }

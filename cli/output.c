@@ -343,6 +343,7 @@ static int why_writing_failed(FILE *file) { return write(fileno(file), "", 1) < 
 static int close_file(output *o) {
     if (!o->file) return 0;
     FILE *file = o->file;
+    const int standard = !strcmp(o->path, "-");
     int why = 0;
     if (fflush(file))
         why = errno;
@@ -352,7 +353,13 @@ static int close_file(output *o) {
         why = errno;
     o->file = NULL;
     if (fclose(file) && !why) why = errno;
-    return why;
+    return standard && why == EPIPE ? 0 : why;
+}
+
+/* Standard output, flushed. A reader that has left, as head(1) does, has what it wanted. Returns errno. */
+static int finish_stdout(void) {
+    int why = fflush(stdout) ? errno : ferror(stdout) ? why_writing_failed(stdout) : 0;
+    return why == EPIPE ? 0 : why;
 }
 
 /* A target that cannot be replaced, such as a file mounted by itself, is written over. Returns errno. */
@@ -410,10 +417,7 @@ int outputs_finish(const verb *verb) {
     int why = 0, i;
     for (i = 0; i < list_count && !why; i++) why = close_file(&list[i]);
     if (why) return refuse(verb, list[i - 1].path, why);
-    if (fflush(stdout))
-        why = errno;
-    else if (ferror(stdout))
-        why = why_writing_failed(stdout);
+    why = finish_stdout();
     if (why) return input_error(verb, "the result cannot be written: %s", strerror(why));
     pthread_mutex_lock(&lock);
     for (i = 0; i < list_count && !why; i++) why = put_in_place(&list[i]);

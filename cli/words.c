@@ -32,11 +32,15 @@ static int edits(const char *a, size_t m, const char *b, size_t n) {
 
 void guess_start(guess *g, const char *word, size_t length) { *g = (guess){.word = word, .length = length}; }
 
-/* A third of the word may be wrong, two letters at most. */
+/* A third of the word may be wrong, two letters at most; else a candidate may begin with the whole word. */
 void guess_offer(guess *g, const char *candidate, size_t length) {
     if (g->length > LENGTH_MAX || length > LENGTH_MAX) return;
     int distance = edits(g->word, g->length, candidate, length);
-    if (distance > 2 || distance > (int)(g->length + 1) / 3 || (g->best && distance >= g->distance)) return;
+    if (distance > 2 || distance > (int)(g->length + 1) / 3) {
+        if (g->length < 3 || length < g->length || memcmp(candidate, g->word, g->length)) return;
+        distance = LENGTH_MAX;
+    }
+    if (g->best && distance >= g->distance) return;
     g->best = candidate;
     g->best_length = length;
     g->distance = distance;

@@ -167,6 +167,9 @@ static const struct {
     {"helP", 2, "there is no verb 'helP'; did you mean 'help'?"},
     {"help profil", 2, "there is no verb 'profil'; did you mean 'profile'?"},
     {"help run now", 2, "unexpected argument 'now' after help VERB"},
+    {TINY " --norm x.json", 2, "unknown or ambiguous option '--norm'; did you mean '--norm-stats'?"},
+    {TINY " --horiz 0", 2, "--horizon is '0'"},
+    {"serve --synthetic tiny --admin-", 2, "unknown or ambiguous option"},
     {TINY " --horzion 3", 2, "unknown or ambiguous option '--horzion'; did you mean '--horizon'?"},
     {TINY " --step=3 --dtpye=f32", 2, "unknown or ambiguous option '--dtpye=f32'; did you mean '--dtype'?"},
     {TINY " --dtype bf61", 2, "--dtype is 'bf61', expected one of bf16|f32; did you mean 'bf16'?"},
@@ -327,6 +330,10 @@ static void test_help(void **state) {
     must_contain(out, "130 interrupted (SIGINT, SIGTERM, SIGHUP)");
     assert_int_equal(run("--version"), 0);
     must_contain(out, openpi_version());
+    static const char *const said[] = {"(revision ", "; kernels: CPU avx2 to amx, CUDA ", ", AMD "};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) must_contain(out, said[i]);
+    assert_true(strstr(out, "gcc ") || strstr(out, "clang "));
+    assert_true(strchr(out, '\n') == out + strlen(out) - 1);
 }
 
 int main(void) {
