@@ -264,9 +264,9 @@ static void print_rows(const tune_job *j) {
 }
 
 static void print_pairs(const tune_job *j) {
-    table *t = table_create("lrrrrrrr");
+    table *t = table_create("lrrrrrrrr");
     const char *const heads[] = {"plan",    "batch",      "horizon", "max prompt",
-                                 "cameras", "without ms", "with ms", "gain"};
+                                 "cameras", "without ms", "with ms", "gain", "spread"};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) table_cell(t, "%s", heads[i]);
     for (int i = 0; i < j->tune.pair_count; i++) {
         const tune_pair *p = &j->tune.pairs[i];
@@ -278,6 +278,7 @@ static void print_pairs(const tune_job *j) {
         table_cell(t, "%.4f", p->before_ms);
         table_cell(t, "%.4f", p->after_ms);
         table_cell(t, "%.2f %%", p->before_ms > 0 ? (1 - p->after_ms / p->before_ms) * 100 : 0);
+        table_cell(t, "%.2f %%", p->before_ms > 0 ? p->spread_ms / p->before_ms * 100 : 0);
     }
     printf("\n");
     table_print(t, stdout, 0);
@@ -295,11 +296,11 @@ static json_t *job_json(const tune_job *j) {
     }
     for (int i = 0; i < j->tune.pair_count; i++) {
         const tune_pair *p = &j->tune.pairs[i];
-        json_array_append_new(pairs, json_pack("{s:s,s:i,s:i,s:i,s:i,s:f,s:f,s:i,s:i,s:i}", "variant",
+        json_array_append_new(pairs, json_pack("{s:s,s:i,s:i,s:i,s:i,s:f,s:f,s:f,s:i,s:i,s:i}", "variant",
                                                variant_of(p->variant)->name, "batch", p->batch, "horizon",
                                                p->horizon, "max_prompt", p->max_prompt, "cameras", p->cameras,
-                                               "before_ms", p->before_ms, "after_ms", p->after_ms, "rounds",
-                                               p->rounds, "slower_rounds", p->slower, "placed", p->placed));
+                                               "before_ms", p->before_ms, "after_ms", p->after_ms, "spread_ms",
+                                               p->spread_ms, "rounds", p->rounds, "slower_rounds", p->slower, "placed", p->placed));
     }
     json_object_set_new(root, "roof",
                         json_pack("{s:f,s:f,s:f,s:f}", "bf16_tflops", roofs->bf16_tflops, "f32_tflops",
@@ -426,8 +427,9 @@ const verb verb_tune = {
     .description =
         "Times every kernel choice that the device offers for every shape of the plans asked for: kernels, "
         "tiles, stages, splits and clusters on a GPU, blockings on a CPU. Each winner then runs inside the "
-        "whole plan against the plan without it; one that loses there is rejected. At the end every plan "
-        "runs with the table and without it by turns; where the table makes one slower, it is not written "
+        "whole plan against the plan without it; one that gains no more there than the runs' spread is "
+        "rejected. At the end every plan runs with the table and without it by turns: where that gains no "
+        "more than the spread, the plan's new choices go, and a table that makes one slower is not written "
         "and the status is 1. --table uses the resulting table; openpi uses its own where it has one for the "
         "device. The heuristic chooses for shapes that are not in the table.\n\n"
         "Without a model it takes the full synthetic π0 and π0.5. A run that was stopped continues when it "

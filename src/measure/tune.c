@@ -2,7 +2,6 @@
  * tune_shape.c measures one shape, tune_journal.c keeps the journal. */
 #include "measure/tune.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,16 +96,15 @@ static int place(tune_bench *b, const tune_row *row, const char *name) {
 typedef struct duel {
     int stage;                   /* whose time counts; OPENPI_STAGES: the whole                           */
     double base_ms, trial_ms;    /* medians                                                               */
-    int rounds, slower;          /* rounds in which the trial was slower                                  */
+    paired paired;
 } duel;
 
-/* After one of warm-up as many rounds as fit into their time, but `least_rounds` if so many are wanted. */
-static openpi_status compare(tune_bench *b, const tune_run *base, const tune_run *trial, int least_rounds,
-                             duel *d, openpi_error *error) {
-    double times[2][64], stages[OPENPI_STAGES], round_ms = 0;
-    d->rounds = b->tune->options.confirm_rounds;
-    d->slower = 0;
-    for (int i = -1; i < d->rounds; i++) {
+/* After one of warm-up as many rounds as fit into their time, but LEAST_CHECK_ROUNDS if so many are wanted. */
+static openpi_status compare(tune_bench *b, const tune_run *base, const tune_run *trial, duel *d,
+                             openpi_error *error) {
+    double times[2][TUNE_ROUNDS], stages[OPENPI_STAGES], round_ms = 0;
+    int rounds = b->tune->options.confirm_rounds;
+    for (int i = -1; i < rounds; i++) {
         for (int j = 0; j < 2; j++) {
             double ms;
             int which = (i & 1) ^ j;       /* the order alternates */
@@ -114,14 +112,14 @@ static openpi_status compare(tune_bench *b, const tune_run *base, const tune_run
             if (i >= 0) times[which][i] = d->stage < OPENPI_STAGES ? stages[d->stage] : ms;
             else round_ms += ms;
         }
-        d->slower += i >= 0 && times[1][i] > times[0][i];
         if (i >= 0) continue;
-        int fit = tune_rounds_within(confirm_ms, round_ms, d->rounds);
-        if (fit < least_rounds) fit = least_rounds;
-        if (fit < d->rounds) d->rounds = fit;
+        int fit = tune_rounds_within(confirm_ms, round_ms, rounds);
+        if (fit < LEAST_CHECK_ROUNDS) fit = LEAST_CHECK_ROUNDS;
+        if (fit < rounds) rounds = fit;
     }
-    d->base_ms = tune_median(times[0], d->rounds);
-    d->trial_ms = tune_median(times[1], d->rounds);
+    d->base_ms = tune_median(times[0], rounds);
+    d->trial_ms = tune_median(times[1], rounds);
+    d->paired = tune_paired(times[0], times[1], rounds);
     return OPENPI_OK;
 }
 
@@ -152,9 +150,8 @@ static void settle(tune_row *row, int stays) {
     tuning_entry *e = &row->entry;
     row->outcome = stays ? TUNE_CONFIRMED : TUNE_REJECTED;
     e->confirmed = stays;
-    if (!stays) return;
-    memcpy(e->choice, row->winner, sizeof e->choice);
-    e->time_us = row->winner_us;
+    memcpy(e->choice, stays ? row->winner : e->heuristic, sizeof e->choice);
+    e->time_us = stays ? row->winner_us : e->heuristic_us;
 }
 
 /* The ops that a winner of a stage is tried in: all, of a long plan those from the first of its stage to the
@@ -167,17 +164,18 @@ static tune_run part_of(const tune_bench *b, op *ops, openpi_stage stage, int wh
 }
 
 /* A winner, which `b->ops` has and `ops` has not, inside the plan. */
-static openpi_status try_winner(tune_bench *b, op *ops, tune_row *row, int whole, openpi_error *error) {
+static openpi_status try_winner(tune_bench *b, op *ops, tune_row *row, int whole, duel *d,
+                                openpi_error *error) {
     tune_run base = part_of(b, ops, row->stage, whole), trial = part_of(b, b->ops, row->stage, whole);
-    duel d = {.stage = (int)row->stage};
+    *d = (duel){.stage = (int)row->stage};
     openpi_status status = tune_hold_work(b, b->ops, b->session->plan->count, error);
     if (status == OPENPI_OK) status = tune_prepare(b, &base, error);
     if (status == OPENPI_OK) status = tune_prepare(b, &trial, error);
-    if (status == OPENPI_OK) status = compare(b, &base, &trial, 0, &d, error);
+    if (status == OPENPI_OK) status = compare(b, &base, &trial, d, error);
     tune_forget(b, &base);
     tune_forget(b, &trial);
-    row->base_ms = d.base_ms;
-    row->trial_ms = d.trial_ms;
+    row->base_ms = d->base_ms;
+    row->trial_ms = d->trial_ms;
     return status;
 }
 
@@ -194,10 +192,11 @@ static openpi_status confirm_all(tune_bench *b, op *ops, int whole, openpi_error
         snprintf(what, sizeof what, "%.30s in place", row->op);
         show_plan(b, what);
         place(b, row, row->winner);
-        TRY(try_winner(b, ops, row, whole, error));
-        /* The gain must be at least a quarter of the expected one, else it is noise. */
+        duel d;
+        TRY(try_winner(b, ops, row, whole, &d, error));
+        /* The gain must exceed the pairs' spread and a quarter of the expected gain, else it is noise. */
         double promised = row->calls * (row->entry.heuristic_us - row->winner_us) * 1e-3;
-        int stays = row->base_ms - row->trial_ms > promised / 4;
+        int stays = tune_gains(&d.paired) && d.paired.gain > promised / 4;
         settle(row, stays);
         if (!stays) place(b, row, row->entry.heuristic);
         memcpy(ops, b->ops, (size_t)b->session->plan->count * sizeof *ops);
@@ -219,55 +218,106 @@ static openpi_status note_pair(tune_bench *b, const tune_pair *pair, openpi_erro
     return OPENPI_OK;
 }
 
-/* The base starts with all choices that are decided already. */
-static openpi_status confirm(tune_bench *b, const tune_plan_shape *shape, openpi_error *error) {
-    int count = b->session->plan->count;
-    size_t bytes = (size_t)count * sizeof(op);
-    tune_run plain = {malloc(bytes), count, NULL}, base = {malloc(bytes), count, NULL};
-    double plain_ms = 0;
-    openpi_status status =
-        plain.ops && base.ops ? OPENPI_OK : report_no_memory(error, bytes, "tuning's plans");
-    /* Recordings keep the work block's address: it must be as large as any version needs before the first is
-     * made. */
-    for (int i = 0; i < b->tune->count && status == OPENPI_OK; i++) {
+/* Makes room for every version of the plan (a recording keeps the work block's address), and the plan without
+ * any choice, ready to run. */
+static openpi_status prepare_plain(tune_bench *b, tune_run *plain, openpi_error *error) {
+    for (int i = 0; i < b->tune->count; i++) {
         const tune_row *row = &b->tune->rows[i];
         if (row->outcome == TUNE_PENDING) place(b, row, row->winner);
         else if (row->outcome == TUNE_CONFIRMED) place(b, row, row->entry.choice);
     }
-    if (status == OPENPI_OK) status = tune_hold_work(b, b->ops, count, error);
-    for (int i = 0; i < count; i++) b->ops[i].choice = 0;
-    if (status == OPENPI_OK) status = tune_hold_work(b, b->ops, count, error);
-    if (status == OPENPI_OK) {
-        memcpy(plain.ops, b->ops, bytes);
-        status = tune_prepare(b, &plain, error);
-    }
-    if (status == OPENPI_OK) status = tune_run_once(b, &plain, &plain_ms, NULL, error);
+    TRY(tune_hold_work(b, b->ops, plain->count, error));
+    for (int i = 0; i < plain->count; i++) b->ops[i].choice = 0;
+    TRY(tune_hold_work(b, b->ops, plain->count, error));
+    memcpy(plain->ops, b->ops, (size_t)plain->count * sizeof *plain->ops);
+    return tune_prepare(b, plain, error);
+}
+
+/* `table->ops`, with all choices that are decided; returns how many ops have another than the plain plan. */
+static int decide(tune_bench *b, const tune_run *plain, const tune_run *table) {
+    int placed = 0;
+    memcpy(b->ops, plain->ops, (size_t)plain->count * sizeof *b->ops);
     for (int i = 0; i < b->tune->count; i++)
         if (b->tune->rows[i].outcome == TUNE_CONFIRMED)
             place(b, &b->tune->rows[i], b->tune->rows[i].entry.choice);
-    if (status == OPENPI_OK) memcpy(base.ops, b->ops, bytes);
-    if (status == OPENPI_OK) status = confirm_all(b, base.ops, plain_ms <= long_ms, error);
-    if (status == OPENPI_OK) status = tune_prepare(b, &base, error);
-    duel d = {.stage = OPENPI_STAGES};
+    memcpy(table->ops, b->ops, (size_t)plain->count * sizeof *b->ops);
+    for (int i = 0; i < plain->count; i++) placed += table->ops[i].choice != plain->ops[i].choice;
+    return placed;
+}
+
+static openpi_status compare_whole(tune_bench *b, const tune_run *plain, tune_run *table, duel *d,
+                                   openpi_error *error) {
+    *d = (duel){.stage = OPENPI_STAGES};
+    TRY(tune_prepare(b, table, error));
+    openpi_status status = compare(b, plain, table, d, error);
+    tune_forget(b, table);
+    return status;
+}
+
+/* The plan's choices that no whole call has confirmed yet: confirmed by this one (`gains`), or rejected.
+ * *changed: how many were rejected. */
+static openpi_status settle_whole(tune_bench *b, int gains, int *changed, openpi_error *error) {
+    *changed = 0;
+    for (int i = 0; i < b->tune->count; i++) {
+        tune_row *row = &b->tune->rows[i];
+        if (row->outcome != TUNE_CONFIRMED || row->whole || first_of(b, &row->entry.key) < 0) continue;
+        row->whole = gains;
+        if (gains) continue;
+        settle(row, 0);
+        ++*changed;
+        TRY(tune_journal_add(b->tune, b->device, row, error));
+    }
+    return OPENPI_OK;
+}
+
+/* Whole calls with the table and without it by turns. They decide: where they gain no more than their spread,
+ * the choices that this plan has brought go. */
+static openpi_status check_whole(tune_bench *b, const tune_plan_shape *shape, const tune_run *plain,
+                                 tune_run *table, openpi_error *error) {
+    duel d;
+    int placed = decide(b, plain, table), changed;
     show_plan(b, "the whole plan with and without the table");
-    if (status == OPENPI_OK) status = compare(b, &plain, &base, LEAST_CHECK_ROUNDS, &d, error);
-    tune_pair pair = {.batch = shape->batch,
-                      .horizon = shape->horizon,
-                      .max_prompt = b->session->options.max_prompt,
-                      .cameras = b->cameras,
-                      .variant = b->session->plan->model->variant,
-                      .before_ms = d.base_ms,
-                      .after_ms = d.trial_ms,
-                      .rounds = d.rounds,
-                      .slower = d.slower};
-    for (int i = 0; i < count && status == OPENPI_OK; i++)
-        pair.placed += base.ops[i].choice != plain.ops[i].choice;
-    if (status == OPENPI_OK) status = note_pair(b, &pair, error);
+    TRY(compare_whole(b, plain, table, &d, error));
+    TRY(settle_whole(b, tune_gains(&d.paired), &changed, error));
+    if (changed) {
+        placed = decide(b, plain, table);
+        TRY(compare_whole(b, plain, table, &d, error));
+    }
     b->tune->done++;
+    return note_pair(b,
+                     &(tune_pair){.batch = shape->batch,
+                                  .horizon = shape->horizon,
+                                  .max_prompt = b->session->options.max_prompt,
+                                  .cameras = b->cameras,
+                                  .variant = b->session->plan->model->variant,
+                                  .before_ms = d.base_ms,
+                                  .after_ms = d.trial_ms,
+                                  .spread_ms = d.paired.spread,
+                                  .rounds = d.paired.rounds,
+                                  .slower = d.paired.slower,
+                                  .placed = placed},
+                     error);
+}
+
+/* The table starts with all choices that are decided already. */
+static openpi_status confirm(tune_bench *b, const tune_plan_shape *shape, openpi_error *error) {
+    int count = b->session->plan->count;
+    size_t bytes = (size_t)count * sizeof(op);
+    tune_run plain = {malloc(bytes), count, NULL}, table = {malloc(bytes), count, NULL};
+    double plain_ms = 0;
+    openpi_status status =
+        plain.ops && table.ops ? OPENPI_OK : report_no_memory(error, bytes, "tuning's plans");
+    if (status == OPENPI_OK) status = prepare_plain(b, &plain, error);
+    if (status == OPENPI_OK) status = tune_run_once(b, &plain, &plain_ms, NULL, error);
+    if (status == OPENPI_OK) {
+        decide(b, &plain, &table);
+        status = confirm_all(b, table.ops, plain_ms <= long_ms, error);
+    }
+    if (status == OPENPI_OK) status = check_whole(b, shape, &plain, &table, error);
     tune_forget(b, &plain);
-    tune_forget(b, &base);
+    tune_forget(b, &table);
     free(plain.ops);
-    free(base.ops);
+    free(table.ops);
     return status;
 }
 
@@ -375,9 +425,9 @@ openpi_status tune_open(openpi_engine *engine, const tune_options *options, tune
         (tune){.options = *options, .machine = tuning_machine_of(engine->device, pool_threads(engine->pool))};
     if (out->options.rounds <= 0) out->options.rounds = ROUNDS;
     if (out->options.confirm_rounds <= 0) out->options.confirm_rounds = CONFIRM_ROUNDS;
-    if (out->options.rounds > 64 || out->options.confirm_rounds > 64)
-        return report(error, OPENPI_BAD_ARGUMENT, "tune: %d and %d rounds, expected at most 64",
-                      out->options.rounds, out->options.confirm_rounds);
+    if (out->options.rounds > TUNE_ROUNDS || out->options.confirm_rounds > TUNE_ROUNDS)
+        return report(error, OPENPI_BAD_ARGUMENT, "tune: %d and %d rounds, expected at most %d",
+                      out->options.rounds, out->options.confirm_rounds, TUNE_ROUNDS);
     if (out->options.steps <= 0) out->options.steps = STEPS;
     return tune_journal_read(out, engine->device, error);
 }
@@ -414,26 +464,6 @@ static openpi_status write_table(const tuning *table, const device *device, FILE
     fprintf(file, "%s\n", text);
     free(text);
     return OPENPI_OK;
-}
-
-/* The probability of at least `heads` heads in `rounds` tosses of a fair coin. */
-static double chance_of(int rounds, int heads) {
-    double term = 1, sum = 0;                    /* rounds over k, for k from 0 on */
-    for (int k = 0; k <= rounds; k++) {
-        if (k >= heads) sum += term;
-        term = term * (rounds - k) / (k + 1);
-    }
-    return sum / exp2(rounds);
-}
-
-const tune_pair *tune_slowed(const tune *t) {
-    const tune_pair *worst = NULL;
-    for (int i = 0; i < t->pair_count; i++) {
-        const tune_pair *p = &t->pairs[i];
-        if (!p->placed || p->after_ms <= p->before_ms || chance_of(p->rounds, p->slower) >= 0.01) continue;
-        if (!worst || p->after_ms / p->before_ms > worst->after_ms / worst->before_ms) worst = p;
-    }
-    return worst;
 }
 
 openpi_status tune_write(const tune *t, const openpi_engine *engine, const char *name, FILE *file,

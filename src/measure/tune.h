@@ -9,6 +9,8 @@
  *
  * Note: a choice that wins in isolation often loses in the plan, because it ends later on some
  * multiprocessors or starts later after the kernel before it. Such a winner is rejected, and the log says so.
+ * A gain counts where the pairs' median difference exceeds their spread, alone, in place and, at last, in
+ * whole calls: these decide.
  *
  * Every result is written to a journal at once, line by line; a killed run continues after its last line. */
 #ifndef MEASURE_TUNE_H
@@ -43,6 +45,7 @@ typedef struct tune_row {
     double base_ms, trial_ms;
     double flops, bytes;         /* of one op, with the rows it had                                       */
     int rows;
+    int whole;                   /* 1: a whole call has confirmed the winner                              */
     double library_us;           /* the plain product of the vendor's library; 0: not measured             */
 } tune_row;
 
@@ -51,6 +54,7 @@ typedef struct tune_pair {
     int batch, horizon, max_prompt, cameras;
     openpi_variant variant;
     double before_ms, after_ms;  /* medians                                                               */
+    double spread_ms;            /* of the pairs' differences                                             */
     int rounds, slower;          /* runs of each, alternately; rounds in which the table's run was slower */
     int placed;                  /* ops with another choice than the heuristic's; 0: the same plan twice */
 } tune_pair;
@@ -100,8 +104,8 @@ openpi_status tune_expect(tune *tune, struct openpi_engine *engine, const tune_p
 openpi_status tune_plan(tune *tune, struct openpi_engine *engine, const tune_plan_shape *shape,
                         openpi_error *error);
 /* The plan that the table slows down most, NULL: none. A plan is slowed down if its median is longer with the
- * table and the table's run was the slower one in so many rounds that chance gives as many in less than one
- * case of a hundred. */
+ * table, and either by more than the spread of the pairs, or the table's run was the slower one in so many
+ * rounds that chance gives as many in less than one case of a hundred. */
 const tune_pair *tune_slowed(const tune *tune);
 /* Writes the table into an open file, `name` in sentences; the caller checks the file for write errors.
  * Refuses a table that slows a plan down (tune_slowed): then nothing is written. */

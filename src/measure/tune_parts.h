@@ -20,6 +20,8 @@ typedef struct tune_bench {
     size_t cache_bytes;
 } tune_bench;
 
+enum { TUNE_ROUNDS = 64 };       /* of a comparison at most */
+
 typedef struct tune_run {
     op *ops;
     int count;
@@ -35,8 +37,16 @@ openpi_status tune_run_once(tune_bench *b, const tune_run *r, double *ms, double
                             openpi_error *error);
 /* Rounds of `round_ms` that fit into `limit_ms`: 3 at least (a median), `most` at most. */
 int tune_rounds_within(double limit_ms, double round_ms, int most);
-/* Sorts. */
-double tune_median(double *times, int count);
+
+/* Two versions that ran by turns, base and trial. */
+typedef struct paired {
+    double gain, spread;         /* of the pairs' differences: median, standard deviation without outliers  */
+    int rounds, slower;          /* rounds in which the trial was slower                                  */
+} paired;
+paired tune_paired(const double *base, const double *trial, int rounds);
+/* 1: the trial's gain exceeds the spread of the pairs; else it is noise. */
+int tune_gains(const paired *p);
+double tune_median(const double *times, int count);
 
 /* The op's shape, with the number of cameras where it changes the rows in use or the keys and sessions choose
  * by it. */

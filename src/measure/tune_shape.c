@@ -8,7 +8,6 @@
 
 #include "base/report.h"
 #include "measure/costs.h"
-#include "measure/figures.h"
 #include "measure/tune_parts.h"
 
 enum { INSTANCES = 36, PADDED = 8, SURVIVORS = 12, LEAST_INSTANCES = 2, LEAST_ROUNDS = 3 };
@@ -18,7 +17,7 @@ static const double run_us = 10e3, rounds_ms = 1000, heavy_us = 300;
 /* Times the best so far: beyond `hopeless` a candidate is not timed again, beyond `far_off` not in the
  * rounds. */
 static const double hopeless = 1.6, far_off = 1.3;
-static const double gain = 0.01;         /* least relative gain over the heuristic's choice */
+static const double gain = 0.01;         /* least relative gain over the heuristic's choice, besides the spread */
 
 /* ---- one run of some ops ------------------------------------------------------------------------------ */
 
@@ -64,7 +63,7 @@ openpi_status tune_run_once(tune_bench *b, const tune_run *r, double *ms, double
 typedef struct contender {
     int choice;
     double best_ms;
-    double times[64];
+    double times[TUNE_ROUNDS];
     tune_run run;
 } contender;
 
@@ -168,8 +167,6 @@ static void line_up(const tune_bench *b, const tuning_key *key, lineup *l) {
 static void choose(lineup *l, int choice) {
     for (int i = l->padded; i < l->count; i += 1 + l->padded) l->ops[i].choice = choice;
 }
-
-double tune_median(double *times, int count) { return figures_of(times, count).p50_ms; }
 
 static int by_best(const void *a, const void *b) {
     const contender *x = a, *y = b;
@@ -294,7 +291,9 @@ static openpi_status contest(tune_bench *b, lineup *l, const candidate *list, in
         else if (second < 0 || us[i] < us[second]) second = i;
     }
     if (heuristic < 0) heuristic = first;
-    if (us[first] > us[heuristic] * (1 - gain) && first != heuristic) second = first, first = heuristic;
+    paired p = tune_paired(all[heuristic].times, all[first].times, times);
+    int noise = !tune_gains(&p) || us[first] > us[heuristic] * (1 - gain);
+    if (noise && first != heuristic) second = first, first = heuristic;
     tuning_entry *e = &row->entry;
     row->outcome = first == heuristic ? TUNE_HEURISTIC : TUNE_PENDING;
     row->winner_us = us[first];

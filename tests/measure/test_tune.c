@@ -602,6 +602,27 @@ static void heavy_shapes_and_small_ones(void **state) {
     openpi_engine_close(engine);
 }
 
+/* A gain is one where it exceeds the spread of the pairs. */
+static void noise_is_noise(void **state) {
+    (void)state;
+    static const struct {
+        double base[7], trial[7];
+        int rounds, gains, slower;
+    } cases[] = {
+        {{10, 11, 12, 10, 11, 12, 10}, {9, 10, 11, 9, 10, 11, 9}, 7, 1, 0},   /* the machine's slow moments meet both */
+        {{10, 10, 10, 10, 10, 10, 10}, {9, 12, 8, 11, 9.5, 12, 9}, 7, 0, 3}, /* a median that won by chance          */
+        {{10, 10, 10, 10, 10, 10, 40}, {9.9, 9.8, 9.9, 9.9, 9.8, 9.9, 9.9}, 7, 1, 0}, /* one outlier               */
+        {{10, 10, 10, 10, 10, 10, 10}, {11, 11.1, 11, 11.1, 11, 11, 11}, 7, 0, 7},
+        {{10, 10, 10}, {10, 10, 10}, 3, 0, 0},
+        {{10, 10}, {9, 9}, 2, 0, 0},                                          /* too few                             */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        paired p = tune_paired(cases[i].base, cases[i].trial, cases[i].rounds);
+        assert_int_equal(tune_gains(&p), cases[i].gains);
+        assert_int_equal(p.slower, cases[i].slower);
+    }
+}
+
 static void rounds_fit_their_time(void **state) {
     (void)state;
     assert_int_equal(tune_rounds_within(1000, 10, 11), 11);
@@ -663,14 +684,17 @@ static void runs_and_goes_on(void **state) {
     static const struct {
         double before, after;
         int rounds, slower, placed, refused;
+        double spread;
     } checks[] = {
-        {10, 12.9, 15, 15, 3, 1}, /* slower every time                              */
-        {10, 12.9, 15, 13, 3, 1}, /* 121 cases of 32768: less than one of a hundred */
-        {10, 12.9, 15, 12, 3, 0}, /* 576 of 32768: chance                           */
-        {10, 12.9, 15, 15, 0, 0}, /* the same plan twice: the machine's noise       */
-        {10, 9.9, 15, 14, 3, 0}, /* the median won                                 */
-        {10, 10.1, 1, 1, 3, 0}, /* one round says nothing                        */
-        {10, 10.1, 7, 7, 3, 1},
+        {10, 11, 7, 4, 3, 1, 0.3}, /* slower by more than the spread, in 4 of 7 rounds */
+        {10, 11, 7, 4, 3, 0, 1.3},
+        {10, 12.9, 15, 15, 3, 1, 5}, /* slower every time                              */
+        {10, 12.9, 15, 13, 3, 1, 5}, /* 121 cases of 32768: less than one of a hundred */
+        {10, 12.9, 15, 12, 3, 0, 5}, /* 576 of 32768: chance                           */
+        {10, 12.9, 15, 15, 0, 0, 5}, /* the same plan twice: the machine's noise       */
+        {10, 9.9, 15, 14, 3, 0, 5}, /* the median won                                 */
+        {10, 10.1, 1, 1, 3, 0, 5}, /* one round says nothing                        */
+        {10, 10.1, 7, 7, 3, 1, 5},
     };
     static const char before[] = "what was there";
     tune_pair kept = t.pairs[0];
@@ -684,6 +708,7 @@ static void runs_and_goes_on(void **state) {
                                  .after_ms = checks[i].after,
                                  .rounds = checks[i].rounds,
                                  .slower = checks[i].slower,
+                                 .spread_ms = checks[i].spread,
                                  .placed = checks[i].placed};
         assert_int_equal(tune_slowed(&t) != NULL, checks[i].refused);
         if (!checks[i].refused) continue;
@@ -772,6 +797,7 @@ int main(void) {
         cmocka_unit_test(cameras_choose),
         cmocka_unit_test(foreign_tables),
         cmocka_unit_test(heavy_shapes_and_small_ones),
+        cmocka_unit_test(noise_is_noise),
         cmocka_unit_test(rounds_fit_their_time),
         cmocka_unit_test(runs_and_goes_on),
         cmocka_unit_test(bad_journals),
