@@ -296,11 +296,12 @@ static json_t *job_json(const tune_job *j) {
     }
     for (int i = 0; i < j->tune.pair_count; i++) {
         const tune_pair *p = &j->tune.pairs[i];
-        json_array_append_new(pairs, json_pack("{s:s,s:i,s:i,s:i,s:i,s:f,s:f,s:f,s:i,s:i,s:i}", "variant",
-                                               variant_of(p->variant)->name, "batch", p->batch, "horizon",
-                                               p->horizon, "max_prompt", p->max_prompt, "cameras", p->cameras,
-                                               "before_ms", p->before_ms, "after_ms", p->after_ms, "spread_ms",
-                                               p->spread_ms, "rounds", p->rounds, "slower_rounds", p->slower, "placed", p->placed));
+        json_array_append_new(
+            pairs, json_pack("{s:s,s:i,s:i,s:i,s:i,s:f,s:f,s:f,s:i,s:i,s:i}", "variant",
+                             variant_of(p->variant)->name, "batch", p->batch, "horizon", p->horizon,
+                             "max_prompt", p->max_prompt, "cameras", p->cameras, "before_ms", p->before_ms,
+                             "after_ms", p->after_ms, "spread_ms", p->spread_ms, "rounds", p->rounds,
+                             "slower_rounds", p->slower, "placed", p->placed));
     }
     json_object_set_new(root, "roof",
                         json_pack("{s:f,s:f,s:f,s:f}", "bf16_tflops", roofs->bf16_tflops, "f32_tflops",

@@ -99,7 +99,8 @@ typedef struct duel {
     paired paired;
 } duel;
 
-/* After one of warm-up as many rounds as fit into their time, but LEAST_CHECK_ROUNDS if so many are wanted. */
+/* After one of warm-up as many rounds as fit into their time, but LEAST_CHECK_ROUNDS if so many are
+ * wanted. */
 static openpi_status compare(tune_bench *b, const tune_run *base, const tune_run *trial, duel *d,
                              openpi_error *error) {
     double times[2][TUNE_ROUNDS], stages[OPENPI_STAGES], round_ms = 0;

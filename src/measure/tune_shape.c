@@ -17,7 +17,7 @@ static const double run_us = 10e3, rounds_ms = 1000, heavy_us = 300;
 /* Times the best so far: beyond `hopeless` a candidate is not timed again, beyond `far_off` not in the
  * rounds. */
 static const double hopeless = 1.6, far_off = 1.3;
-static const double gain = 0.01;         /* least relative gain over the heuristic's choice, besides the spread */
+static const double gain = 0.01;         /* least relative gain over the heuristic's choice                 */
 
 /* ---- one run of some ops ------------------------------------------------------------------------------ */
 
