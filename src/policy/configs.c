@@ -80,6 +80,24 @@ const char *config_name(int index) {
     return index >= 0 && index < CONFIGS ? configs[index].name : NULL;
 }
 
+/* openpi scripts/serve_policy.py, DEFAULT_CHECKPOINT, and the same robot for the other variant. */
+static const struct {
+    const char *robot, *names[2];          /* [variant]                                                   */
+} served[] = {
+    {"aloha", {[OPENPI_PI0] = "pi0_aloha", [OPENPI_PI05] = "pi05_aloha"}},
+    {"aloha_sim", {[OPENPI_PI0] = "pi0_aloha_sim", [OPENPI_PI05] = "pi05_aloha"}},
+    {"droid", {[OPENPI_PI0] = "pi0_droid", [OPENPI_PI05] = "pi05_droid"}},
+    {"droid_jointpos",
+     {[OPENPI_PI0] = "pi0_droid_jointpos_polaris", [OPENPI_PI05] = "pi05_droid_jointpos_polaris"}},
+    {"libero", {[OPENPI_PI0] = "pi0_libero", [OPENPI_PI05] = "pi05_libero"}},
+};
+
+const char *config_served(const char *robot, openpi_variant variant) {
+    for (size_t i = 0; i < sizeof served / sizeof *served; i++)
+        if (!strcmp(served[i].robot, robot)) return served[i].names[variant];
+    return NULL;
+}
+
 openpi_status config_find(const char *name, const char **record, openpi_error *error) {
     for (int i = 0; i < CONFIGS; i++) {
         if (strcmp(configs[i].name, name)) continue;

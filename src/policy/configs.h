@@ -9,6 +9,10 @@
  */
 openpi_status config_find(const char *name, const char **record, openpi_error *error);
 
+/* The config that openpi serves a built-in robot of this name with, NULL: of none. For synthetic weights,
+ * which state no horizon. */
+const char *config_served(const char *robot, openpi_variant variant);
+
 /* The name of the i-th config that can be run, NULL past the last; for tests and help. */
 const char *config_name(int index);
 

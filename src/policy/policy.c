@@ -261,6 +261,21 @@ static openpi_status settle_lerobot(const source *from, openpi_policy *policy, o
     return OPENPI_OK;
 }
 
+/* Synthetic weights state no horizon: the robot's programs expect that of openpi's config for it (DROID's
+ * assert 10 rows). */
+static openpi_status settle_horizon(const source *from, openpi_policy *policy, openpi_error *error) {
+    robot like;
+    int synthetic;
+    policy->horizon = policy->robot.horizon;
+    if (policy->horizon) return OPENPI_OK;
+    TRY(is_synthetic(from, &synthetic, error));
+    const char *config = synthetic ? config_served(policy->robot.name, policy->variant) : NULL;
+    if (!config) return OPENPI_OK;
+    TRY(robot_from_config(config, &like, error));
+    policy->horizon = like.horizon;
+    return OPENPI_OK;
+}
+
 static openpi_status settle_robot(const source *from, openpi_policy *policy, openpi_error *error) {
     const robot *robot = &policy->robot;
     const variant_traits *traits = variant_of(policy->variant);
@@ -271,7 +286,7 @@ static openpi_status settle_robot(const source *from, openpi_policy *policy, ope
     policy->state_length = robot->state_length;
     policy->action_dim = robot->action_dim;
     policy->max_prompt = robot->max_prompt ? robot->max_prompt : traits->max_prompt;
-    policy->horizon = robot->horizon;
+    TRY(settle_horizon(from, policy, error));
     int states = robot_limit_count(robot->state_limits, OPENPI_ACTION_DIM),
         actions = robot_limit_count(robot->action_limits, robot->action_dim);
     if (states || actions)

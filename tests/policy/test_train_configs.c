@@ -293,8 +293,35 @@ static void the_page_shows_what_was_printed(void **state) {
     free(page);
 }
 
+/* Programs of a built-in robot find as many rows as with openpi's own weights; an own arm says its own. */
+static void synthetic_weights_have_the_robots_horizon(void **state) {
+    (void)state;
+    static const struct {
+        const char *robot;
+        int horizons[2];                   /* [variant]; 0: the engine's                                  */
+    } rows[] = {{"droid", {10, 15}},   {"droid_jointpos", {10, 15}}, {"libero", {50, 10}},
+                {"aloha", {50, 50}},   {"aloha_sim", {50, 50}},      {"none", {0, 0}},
+                {"{\"like\": \"droid\", \"name\": \"own\", \"horizon\": 7}", {7, 7}},
+                {"{\"like\": \"droid\", \"name\": \"own\"}", {0, 0}}};
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        openpi_synthetic recipe = OPENPI_SYNTHETIC_INIT;
+        openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
+        openpi_policy_info info = {.size = sizeof info};
+        openpi_error error = OPENPI_ERROR_INIT;
+        openpi_policy *policy;
+        recipe.variant = i % 2 ? OPENPI_PI05 : OPENPI_PI0;
+        options.synthetic = &recipe;
+        options.robot = rows[i / 2].robot;
+        if (openpi_policy_open(NULL, &options, &policy, &error)) fail_msg("%s", error.message);
+        assert_int_equal(openpi_policy_get_info(policy, &info, &error), OPENPI_OK);
+        assert_int_equal(info.horizon, rows[i / 2].horizons[i % 2]);
+        openpi_policy_close(policy);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(synthetic_weights_have_the_robots_horizon),
         cmocka_unit_test(the_page_shows_what_was_printed),
         cmocka_unit_test(openpis_configs_are_the_built_in_ones),
         cmocka_unit_test(a_users_config_is_read),
