@@ -7,11 +7,11 @@
 #include "svg.h"
 
 enum {
-    PANEL_W = 232,
-    PANEL_H = 132,
+    PANEL_W = 248,
+    PANEL_H = 144,
     LEFT = 54,
     RIGHT = 14,
-    TOP = 24,
+    TOP = 36,                    /* a line for the name, one for the unit */
     BOTTOM = 24,
     FOOT = 30,
     MARGIN = 12,
@@ -51,11 +51,10 @@ static void put_panel(FILE *file, const action_plot *p, int d, double x0, double
     int horizon = p->horizon, dims = p->dims;
     svg_scale s = scale_of(p, d);
     double across = horizon > 1 ? width / (horizon - 1) : 0, up = height / (s.high - s.low);
-    char text[SVG_NUMBER], name[100];
-    if (*p->names[d])
-        snprintf(name, sizeof name, "%s%s%s", p->names[d], *p->units[d] ? ", " : "", p->units[d]);
-    else snprintf(name, sizeof name, "action %d%s%s", d, *p->units[d] ? ", " : "", p->units[d]);
-    svg_text(file, left, y0 + 15, width + RIGHT, "h2", NULL, name);
+    char text[SVG_NUMBER], number[32];
+    snprintf(number, sizeof number, "action %d", d);
+    svg_text(file, x0 + 8, y0 + 14, PANEL_W - 8, "h2", NULL, *p->names[d] ? p->names[d] : number);
+    if (*p->units[d]) svg_text(file, x0 + 8, y0 + 28, PANEL_W - 8, "k", NULL, p->units[d]);
     for (int i = 0; i < 16; i++) {
         double value = s.low + s.step * i, y = top + height - (value - s.low) * up;
         if (value > s.high + s.step * 0.01) break;
