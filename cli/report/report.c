@@ -2,6 +2,7 @@
  * the sections. */
 #include "report.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,14 +50,44 @@ static void put_files(report_page *page) {
     page_table_end(page);
 }
 
+/* The page in a sentence: the first run's time and rate. */
+static void put_sentence(report_page *page) {
+    for (int i = 0; i < page->count; i++) {
+        const report_file *f = &page->files[i];
+        figure call = figure_at(f, "/host/p50_ms"), rate = figure_at(f, "/host/samples_per_s"),
+               share = figure_at(f, "/device/roof_ratio");
+        if (strcmp(f->kind, "bench") || !isfinite(call.value)) continue;
+        fprintf(page->out, "<p>One call takes ");
+        page_figure(page, "b", &call, 1, "ms");
+        fprintf(page->out, " on ");
+        page_name(page, "span", f);
+        fprintf(page->out, ", from pictures to actions");
+        if (isfinite(rate.value)) {
+            fprintf(page->out, ": ");
+            page_figure(page, "b", &rate, 1, NULL);
+            fprintf(page->out, " samples a second");
+        }
+        if (isfinite(share.value)) {
+            fprintf(page->out, ", ");
+            page_share(page, "b", &share);
+            fprintf(page->out, " of what the device could do at most");
+        }
+        fprintf(page->out, ".</p>\n");
+        return;
+    }
+}
+
 static void put_page(report_page *page, const char *path) {
     page->out = output_file(path);
     page_open(page);
     page_title(page);
-    put_files(page);
-    page_note(page, "Every number below stands in one of these files; hover over a mark of a chart to read "
-                    "it.");
+    put_sentence(page);
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) sections[i](page);
+    page_section(page, "files", "Files");
+    put_files(page);
+    page_note(page, "Every number on this page stands in one of these files; hover over a mark of a chart to "
+                    "read it.");
+    page_section_end(page);
     page_close(page);
 }
 

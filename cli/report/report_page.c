@@ -132,7 +132,8 @@ void page_text(report_page *page, const char *tag, const report_file *file, cons
 }
 
 /* Units of one kind, each a thousand of the one below. */
-static const char *const ladders[][5] = {{"ns", "µs", "ms", "s", NULL}, {"B", "KB", "MB", "GB", NULL}};
+static const char *const ladders[][5] = {
+    {"ns", "µs", "ms", "s", NULL}, {"B", "KB", "MB", "GB", NULL}, {"MB/s", "GB/s", "TB/s", NULL}};
 
 /* The unit in which |value| is 1 … 999, as far as its ladder goes; the factor grows with it. */
 static const char *fit_unit(double value, double *factor, const char *unit) {

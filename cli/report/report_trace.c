@@ -46,8 +46,7 @@ void section_roof(report_page *page) {
         }
     page_table_end(page);
     page_note(page, "Ceilings of the machine as this program's own kernels reach them, measured in the run "
-                    "that each file is of "
-                    "of.");
+                    "that each file is of.");
     page_section_end(page);
 }
 

@@ -191,6 +191,11 @@ static void test_every_figure(void **state) {
     must_contain(page, "another workload, model or batch: not compared");
     must_contain(page, "2025-03-04T05:06:07Z");
     must_contain(page, "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">");
+    const char *sentence = strstr(page, "</h1>\n<p>One call takes <b data-from=\"1:/host/p50_ms\">"),
+               *numbers = strstr(page, "class=\"card\""), *list = strstr(page, "<section id=\"files\">");
+    assert_true(sentence && numbers && list && sentence < numbers && numbers < list);
+    must_contain(page, "TB/s");
+    assert_null(strstr(page, "of of"));
     assert_null(strstr(page, "<script"));
     assert_null(strstr(page, "not in these files"));
     assert_null(strstr(page, "http-equiv=\"refresh\""));
