@@ -563,7 +563,8 @@ typedef struct openpi_policy_options {
     const char *robot;           /* aloha, aloha_sim, droid, droid_jointpos, libero, lerobot, none, a robot's
                                     JSON file, or its JSON text, which starts with '{' (docs/robots.md) */
     const char *config;          /* openpi's name of a training config: "pi05_droid"                 */
-    const char *norm_stats;      /* norm_stats.json or its folder; default from the checkpoint's assets */
+    const char *norm_stats;      /* norm_stats.json or its folder; default from the checkpoint's assets. For
+                                    LeRobot's processors only where state or actions have no statistics */
     const char *tokenizer;       /* tokenizer.model or tokenizer.json; default the checkpoint's      */
     openpi_prompt_state prompt_state;      /* state in the prompt; default by variant and config     */
     int max_prompt;              /* default 48 (π0) or 200 (π0.5), or the checkpoint's               */

@@ -185,6 +185,21 @@ static openpi_status put_notes(const notes *list, json_t *told, openpi_error *er
     return OPENPI_OK;
 }
 
+/* Where the statistics of state and actions are from: a file, or "none: " and why. NULL: no memory. */
+static json_t *describe_origins(const openpi_policy *policy) {
+    const lerobot *p = &policy->pipeline;
+    const lerobot_statistics *of[2] = {&p->state_statistics, &p->action_statistics};
+    const char *path = policy->statistics_path ? policy->statistics_path
+                       : policy->made_statistics ? "embedded"
+                                                 : "none: the robot works in normalised units";
+    json_t *texts[2];
+    for (int i = 0; i < 2; i++)
+        texts[i] = !policy->lerobot    ? json_string(path)
+                   : of[i]->file[0] ? json_sprintf("%s by %s", of[i]->file, of[i]->mode)
+                                    : json_sprintf("none: %s", of[i]->why);
+    return json_pack("{s:o, s:o}", "state", texts[0], "actions", texts[1]);
+}
+
 /* How observations are prepared; where that is not known, the sentence that says why. */
 static openpi_status describe_policy(const char *path, const openpi_policy_options *options, json_t *out,
                                      json_t *told, openpi_error *error) {
@@ -195,9 +210,11 @@ static openpi_status describe_policy(const char *path, const openpi_policy_optio
     if (status == OPENPI_NO_MEMORY) return report(error, status, "%s", why.message);
     if (status != OPENPI_OK) return put(out, "policy", json_pack("{s:s}", "reason", why.message), error);
     status = openpi_policy_get_info(policy, &info, error);
+    json_t *origins = describe_origins(policy);
     const int ranks[2] = {policy->robot.lora_vlm, policy->robot.lora_expert};
     if (status == OPENPI_OK) status = put_notes(&policy->notes, told, error);
     openpi_policy_close(policy);
+    if (status != OPENPI_OK) json_decref(origins);
     TRY(status);
     TRY(put(out, "policy",
             json_pack("{s:s, s:i, s:i, s:i, s:i, s:b}", "robot", info.robot, "state_length",
@@ -206,6 +223,7 @@ static openpi_status describe_policy(const char *path, const openpi_policy_optio
             error));
     TRY(put(json_object_get(out, "policy"), "statistics",
             info.statistics[0] ? json_string(info.statistics) : json_null(), error));
+    TRY(put(json_object_get(out, "policy"), "statistics_of", origins, error));
     json_t *cameras = json_array();
     TRY(put(json_object_get(out, "policy"), "cameras", cameras, error));
     for (int c = 0; c < OPENPI_CAMERAS; c++)

@@ -81,6 +81,11 @@ static openpi_status apply_config(checkpoint *c, const checkpoint_config *config
     if (config->rtc.schedule) c->rtc.schedule = config->rtc.schedule;
     if (config->rtc.horizon) c->rtc.horizon = config->rtc.horizon;
     if (config->rtc.max_weight > 0) c->rtc.max_weight = config->rtc.max_weight;
+    if (config->rtc.mode == OPENPI_RTC_TRAINED && !config->rtc.max_delay)
+        notes_add(&c->notes, 1,
+                  "%s: rtc_config says mode \"trained\", but rtc_training_max_delay is 0: calls with "
+                  "real-time chunking are refused unless they ask for mode guided",
+                  config->path);
     return set_max_delay(c, config->rtc.max_delay, config->path, error);
 }
 
@@ -206,6 +211,11 @@ static openpi_status open_place(checkpoint *c, const model_place *place, const t
     TRY(open_tensors(c, place, options, config, error));
     set_defaults(c);
     TRY(checkpoint_check_tensors(c, error));
+    if (config->use_peft && !place->adapter && !without_lora)
+        return report(error, OPENPI_NOT_FOUND,
+                      "%s: \"use_peft\" is true, but no adapter is there (adapter_config.json): give "
+                      "adapter, its folder, or without_lora to run the weights as they are",
+                      config->path);
     if (place->adapter && !without_lora) TRY(apply_adapter(c, place->adapter, error));
     if (place->adapter && without_lora) snprintf(c->ignored, sizeof c->ignored, "%s", place->adapter);
     TRY(apply_config(c, config, error));

@@ -78,6 +78,7 @@ static openpi_status read_lerobot(checkpoint_config *c, openpi_error *error) {
     TRY(json_get_int(c->root, "chunk_size", c->path, 1, OPENPI_MAX_HORIZON, &c->horizon, error));
     TRY(read_steps(c, error));
     TRY(read_rtc(c, error));
+    TRY(json_get_bool(c->root, "use_peft", c->path, &c->use_peft, error));
     return json_get_int(c->root, "tokenizer_max_length", c->path, 1, LIMIT_PROMPT, &c->max_prompt, error);
 }
 

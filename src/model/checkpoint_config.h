@@ -12,6 +12,7 @@ typedef struct checkpoint_config {
     openpi_variant type;         /* LeRobot's; what openpi's lacks    */
     int action_dim;              /* 0: not said                       */
     int horizon, steps, max_prompt;
+    int use_peft;                /* 1: LeRobot trained an adapter     */
     checkpoint_rtc rtc;          /* fields of 0: not said             */
 } checkpoint_config;
 

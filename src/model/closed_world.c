@@ -34,7 +34,7 @@ static const closed_key keys[] = {
      "for the training; the processors' steps decide, a difference is told"},
     {"config.json", "relative_exclude_joints", KEY_HARMLESS, NULL,
      "for the training; relative_actions_processor has the joints"},
-    {"config.json", "action_feature_names", KEY_HARMLESS, NULL, "names, which change no number"},
+    {"config.json", "action_feature_names", KEY_USED, NULL, "the actions' names"},
     {"config.json", "max_state_dim", KEY_ONLY, "32", "the model's state has 32 numbers"},
     {"config.json", "max_action_dim", KEY_USED, NULL, "must be the tensors'"},
     {"config.json", "n_obs_steps", KEY_ONLY, "1", "one observation makes a chunk"},

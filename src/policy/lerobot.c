@@ -56,6 +56,11 @@ openpi_status lerobot_open(const char *folder, lerobot *out, notes *notes, openp
                                         "policy_postprocessor.json"};
     lerobot *p = calloc(1, sizeof *p);
     if (!p) return report_no_memory(error, sizeof *p, "a LeRobot pipeline");
+    p->relative_enabled = p->absolute_enabled = -1;
+    p->state_statistics =
+        (lerobot_statistics){.mode = "IDENTITY", .why = "there is no normalizer_processor"};
+    p->action_statistics =
+        (lerobot_statistics){.mode = "IDENTITY", .why = "there is no unnormalizer_processor"};
     openpi_status status = OPENPI_OK;
     for (int f = 0; f < 3 && status == OPENPI_OK; f++) {
         char *path;
@@ -108,7 +113,11 @@ void lerobot_synthetic(const openpi_synthetic *synthetic, lerobot *out) {
                      .max_prompt = traits->max_prompt,
                      .camera_count = OPENPI_CAMERAS,
                      .before_count = 4,
-                     .after_count = 1};
+                     .after_count = 1,
+                     .state_in_prompt = traits->state_in_prompt,
+                     .said = {.relative = -1}};
+    lerobot_statistics made = {.mode = traits->quantiles ? "QUANTILES" : "MEAN_STD", .file = "embedded"};
+    out->state_statistics = out->action_statistics = made;
     for (int c = 0; c < OPENPI_CAMERAS; c++)
         snprintf(out->cameras[c], LEROBOT_KEY_BYTES, "%s%s", LEROBOT_IMAGES, cameras[c]);
     for (int i = 0; i < out->before_count; i++) {

@@ -15,6 +15,7 @@ enum {
     LEROBOT_RENAMES = 16,
     LEROBOT_KEY_BYTES = 128,
     LEROBOT_NAME_BYTES = 64,     /* of an action's name with its NUL                                      */
+    LEROBOT_WHY_BYTES = 192,
 };
 
 typedef enum lerobot_mode {
@@ -44,6 +45,25 @@ typedef struct lerobot_step {
     lerobot_norm norm;           /* LEROBOT_NORMALIZE, LEROBOT_UNNORMALIZE                                */
 } lerobot_step;
 
+/* Where the statistics of the state or of the actions are from. */
+typedef struct lerobot_statistics {
+    const char *mode;            /* norm_map's, "IDENTITY" where it has none; static                      */
+    char file[LEROBOT_KEY_BYTES];          /* in the checkpoint; empty: none                              */
+    char why[LEROBOT_WHY_BYTES];           /* why there are none                                          */
+    int meant;                   /* 1: the step says itself that it does nothing                          */
+    int named;                   /* 1: the step names a state file                                        */
+} lerobot_statistics;
+
+/* What config.json says of what the steps decide; notes tell where the two differ. */
+typedef struct lerobot_said {
+    int relative;                /* use_relative_actions; -1: not said                                    */
+    int max_prompt;              /* tokenizer_max_length; 0: not said                                     */
+    char state_mode[16], action_mode[16];  /* normalization_mapping; empty: not said                      */
+    int fine_tune;               /* 1: pretrained_path says where the training began                      */
+    int old_resize;              /* 1: LeRobot 0.1 to 0.3 resized pictures, which padded otherwise        */
+    char unread[LEROBOT_KEY_BYTES];        /* an input feature that the model does not read; empty: none  */
+} lerobot_said;
+
 typedef struct lerobot {
     openpi_variant variant;
     int state_length;            /* 1 … 32                                                                */
@@ -56,10 +76,17 @@ typedef struct lerobot {
     char renames[LEROBOT_RENAMES][2][LEROBOT_KEY_BYTES];   /* from, to                                    */
     int rename_count;
     char tokenizer[LEROBOT_KEY_BYTES];   /* the saved tokenizer's folder inside the checkpoint, or empty   */
+    char tokenizer_name[LEROBOT_KEY_BYTES];   /* the step's, on the Hub; empty: it has none               */
     lerobot_step before[LEROBOT_STEPS], after[LEROBOT_STEPS];
     int before_count, after_count;
     uint8_t relative[LEROBOT_DIMS];      /* 1: an enabled absolute step adds the state                     */
     char action_names[LEROBOT_DIMS][LEROBOT_NAME_BYTES];   /* [action_dim]; "": not named                */
+    int state_in_prompt;                 /* 1: a step writes the state into the prompt                     */
+    int relative_enabled;                /* of the relative step; -1: there is none                        */
+    int absolute_enabled;                /* of the absolute step; -1: there is none                        */
+    char unexcluded[LEROBOT_KEY_BYTES];  /* one of exclude_joints that excludes nothing; empty: none       */
+    lerobot_statistics state_statistics, action_statistics;
+    lerobot_said said;
 } lerobot;
 
 /* *found 1: config.json has a "type", so the folder is a LeRobot checkpoint. */
@@ -68,6 +95,18 @@ openpi_status lerobot_detect(const char *folder, int *found, openpi_error *error
 /* Reads the three JSON files and the state files that they name. model.safetensors is not needed. `notes`
  * (may be NULL) gets what is to be told. */
 openpi_status lerobot_open(const char *folder, lerobot *out, notes *notes, openpi_error *error);
+
+/* Tells what in the pipelines changes actions and is no error: statistics that are missing, halves that
+ * contradict each other. `name` is the checkpoint (lerobot_notes.c). */
+void lerobot_tell(const lerobot *pipeline, const char *name, notes *notes);
+
+/* 1: the tokenizer step names a tokenizer that is not PaliGemma's, or none. */
+int lerobot_tokenizer_is_foreign(const lerobot *pipeline);
+
+/* Takes statistics of openpi's norm_stats.json for the state and the actions that have none; *taken: how many
+ * of the two. `name` is the file. */
+openpi_status lerobot_take_statistics(lerobot *pipeline, const norm_stats *state, const norm_stats *actions,
+                                      const char *name, int *taken, openpi_error *error);
 
 /* The pipelines of a synthetic checkpoint in LeRobot's layout, the same that openpi_synthetic_write writes to
  * files: three cameras named as the slots, 32 dims, mean and std for π0, quantiles for π0.5. */

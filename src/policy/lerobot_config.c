@@ -126,7 +126,8 @@ static openpi_status read_features(const json_t *root, const char *name, lerobot
         if (!type) return report(error, OPENPI_BAD_FILE, "%s: feature \"%.64s\" has no type", name, key);
         TRY(check_feature(feature, name, key, error));
         if (!strcmp(type, "VISUAL")) TRY(add_camera(out, key, name, error));
-        if (!strcmp(key, LEROBOT_STATE)) TRY(read_length(feature, name, key, &out->state_length, error));
+        else if (!strcmp(key, LEROBOT_STATE)) TRY(read_length(feature, name, key, &out->state_length, error));
+        else snprintf(out->said.unread, sizeof out->said.unread, "%s", key);
     }
     TRY(read_action(outputs, name, out, error));
     TRY(json_get_int(root, "empty_cameras", name, 0, OPENPI_CAMERAS, &empty, error));
@@ -143,6 +144,25 @@ static openpi_status read_features(const json_t *root, const char *name, lerobot
                   name);
 }
 
+/* What the processors' steps decide, or what only notes tell. */
+static openpi_status read_said(const json_t *root, const char *name, lerobot_said *said,
+                               openpi_error *error) {
+    const json_t *modes = json_object_get(root, "normalization_mapping"),
+                 *relative = json_object_get(root, "use_relative_actions");
+    const char *state = json_string_value(json_object_get(modes, "STATE")),
+               *action = json_string_value(json_object_get(modes, "ACTION")), *path = NULL;
+    said->relative = -1;
+    if (relative && !json_is_null(relative))
+        TRY(json_get_bool(root, "use_relative_actions", name, &said->relative, error));
+    TRY(json_get_int(root, "tokenizer_max_length", name, 1, 1 << 20, &said->max_prompt, error));
+    TRY(json_get_string(root, "pretrained_path", name, &path, error));
+    said->fine_tune = path != NULL;
+    said->old_resize = json_object_get(root, "resize_imgs_with_padding") != NULL;
+    snprintf(said->state_mode, sizeof said->state_mode, "%s", state ? state : "");
+    snprintf(said->action_mode, sizeof said->action_mode, "%s", action ? action : "");
+    return OPENPI_OK;
+}
+
 openpi_status lerobot_read_config(const json_t *root, const char *name, lerobot *out, openpi_error *error) {
     const char *type = NULL;
     TRY(json_get_string(root, "type", name, &type, error));
@@ -155,5 +175,11 @@ openpi_status lerobot_read_config(const json_t *root, const char *name, lerobot 
     out->horizon = 50;
     TRY(json_get_int(root, "chunk_size", name, 1, OPENPI_MAX_HORIZON, &out->horizon, error));
     TRY(closed_world_check("config.json", root, name, "", error));
+    TRY(read_said(root, name, &out->said, error));
     return read_features(root, name, out, error);
+}
+
+int lerobot_tokenizer_is_foreign(const lerobot *pipeline) {
+    static const char paligemma[] = "google/paligemma-3b-";      /* all its trainings have one tokenizer */
+    return !pipeline->tokenizer[0] && strncmp(pipeline->tokenizer_name, paligemma, sizeof paligemma - 1);
 }

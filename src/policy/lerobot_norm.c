@@ -1,6 +1,7 @@
 /* LeRobot's normalisation: modes and statistics of a step, read from its configuration and state file, and
  * the formulas, in fp32. */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,12 +33,18 @@ static int find_mode(const lerobot_file *file, const char *type) {
     return 0;
 }
 
-/* 1 if the state file has any statistic of the feature: a tensor "KEY.STAT" with no dot in STAT. */
-static int has_statistics(const tensors *stats, const char *key) {
+/* 1 if the state file has any statistic of the feature: a tensor "KEY.STAT" with no dot in STAT. *other: the
+ * name of a tensor that ends like one and belongs to another key; NULL: none. */
+static int has_statistics(const tensors *stats, const char *key, const char **other) {
     size_t length = strlen(key);
+    *other = NULL;
     for (int i = 0; stats && i < tensors_count(stats); i++) {
-        const char *name = tensors_at(stats, i)->name;
-        if (!strncmp(name, key, length) && name[length] == '.' && !strchr(name + length + 1, '.')) return 1;
+        const char *name = tensors_at(stats, i)->name, *dot = strrchr(name, '.');
+        size_t before = dot ? (size_t)(dot - name) : 0;
+        if (before == length && !strncmp(name, key, length)) return 1;
+        if (before > length && !strncmp(dot - length, key, length)) *other = name;
+        else if (!*other && strncmp(name, "observation.", 12) && strncmp(name, LEROBOT_ACTION ".", 7))
+            *other = name;
     }
     return 0;
 }
@@ -67,17 +74,47 @@ static openpi_status read_statistic(const lerobot_file *file, const tensors *sta
     return OPENPI_OK;
 }
 
+static openpi_status why_not(lerobot_statistics *from, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static openpi_status why_not(lerobot_statistics *from, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(from->why, sizeof from->why, format, arguments);
+    va_end(arguments);
+    return OPENPI_OK;
+}
+
+/* Before a step's statistics are looked for: why nothing is normalised where its settings say so. */
+static void begin_statistics(const lerobot_file *file, const char *type, lerobot_statistics *from) {
+    const json_t *mode = json_object_get(json_object_get(file->config, "norm_map"), type);
+    *from = (lerobot_statistics){.mode = "IDENTITY", .meant = mode != NULL};
+    if (mode) why_not(from, "norm_map.%s is IDENTITY", type);
+    else why_not(from, "norm_map has no %s", type);
+}
+
 static openpi_status fill_norm(const lerobot_file *file, const tensors *stats, const char *key, int mode,
-                               int count, lerobot_norm *norm, openpi_error *error) {
+                               int count, lerobot_norm *norm, lerobot_statistics *from,
+                               openpi_error *error) {
+    const char *state_file = json_string_value(json_object_get(file->step, "state_file")), *other;
     const json_t *eps = json_object_get(file->config, "eps");
     if (eps && !json_is_number(eps))
         return report(error, OPENPI_BAD_FILE, "%s: %s: \"eps\" is %s, expected a number", file->name,
                       file->what, json_kind(eps));
     norm->eps = eps ? (float)json_number_value(eps) : 1e-8f;
-    if (modes[mode].mode == LEROBOT_IDENTITY || !has_statistics(stats, key)) return OPENPI_OK;
+    from->mode = modes[mode].name;
+    from->named = state_file != NULL;
+    if (modes[mode].mode == LEROBOT_IDENTITY) return OPENPI_OK;
+    from->meant = 0;
+    if (!has_statistics(stats, key, &other)) {
+        if (!state_file) return why_not(from, "the step names no state file");
+        if (!tensors_count(stats)) return why_not(from, "%.80s holds no tensor", state_file);
+        if (!other) return why_not(from, "%.80s has no \"%s.%s\"", state_file, key, modes[mode].low);
+        return why_not(from, "%.80s has \"%.48s\" and no \"%s.%s\"", state_file, other, key, modes[mode].low);
+    }
     TRY(read_statistic(file, stats, key, mode, modes[mode].low, count, norm->low, error));
     TRY(read_statistic(file, stats, key, mode, modes[mode].high, count, norm->high, error));
     norm->mode = modes[mode].mode;
+    snprintf(from->file, sizeof from->file, "%s", state_file);
     return OPENPI_OK;
 }
 
@@ -91,11 +128,37 @@ static int is_listed(const json_t *keys, const char *key) {
     return 0;
 }
 
+static openpi_status fill_state(const lerobot_file *file, const tensors *stats, const char *type, int mode,
+                                lerobot *pipeline, lerobot_norm *norm, openpi_error *error) {
+    begin_statistics(file, type, &pipeline->state_statistics);
+    return fill_norm(file, stats, LEROBOT_STATE, mode, pipeline->state_length, norm,
+                     &pipeline->state_statistics, error);
+}
+
+static openpi_status fill_actions(const lerobot_file *file, const tensors *stats, lerobot *pipeline,
+                                  lerobot_norm *norm, openpi_error *error) {
+    begin_statistics(file, "ACTION", &pipeline->action_statistics);
+    return fill_norm(file, stats, LEROBOT_ACTION, find_mode(file, "ACTION"), pipeline->action_dim, norm,
+                     &pipeline->action_statistics, error);
+}
+
 static openpi_status read_observation_norm(const lerobot_file *file, const tensors *stats,
-                                           const lerobot *pipeline, lerobot_norm *norm, openpi_error *error) {
+                                           lerobot *pipeline, lerobot_norm *norm, openpi_error *error) {
+    lerobot_statistics *from = &pipeline->state_statistics;
     json_t *features = json_object_get(file->config, "features"), *feature;
     const json_t *listed = json_object_get(file->config, "normalize_observation_keys");
-    const char *key;
+    const char *key, *other;
+    begin_statistics(file, "STATE", from);
+    if (!json_object_get(features, LEROBOT_STATE)) {
+        from->mode = modes[find_mode(file, "STATE")].name;
+        from->named = json_object_get(file->step, "state_file") != NULL;
+        from->meant = 0;
+        why_not(from, "the step's features have no \"" LEROBOT_STATE "\"");
+    }
+    if (!is_listed(listed, LEROBOT_STATE)) {
+        from->meant = 1;
+        why_not(from, "normalize_observation_keys leaves \"" LEROBOT_STATE "\" out");
+    }
     json_object_foreach(features, key, feature) {
         const char *type = json_string_value(json_object_get(feature, "type"));
         if (!type)
@@ -104,8 +167,8 @@ static openpi_status read_observation_norm(const lerobot_file *file, const tenso
         if (!strcmp(type, "ACTION") || !is_listed(listed, key)) continue;
         int mode = find_mode(file, type);
         if (!strcmp(key, LEROBOT_STATE))
-            TRY(fill_norm(file, stats, key, mode, pipeline->state_length, norm, error));
-        if (!strcmp(type, "VISUAL") && mode && has_statistics(stats, key))
+            TRY(fill_state(file, stats, type, mode, pipeline, norm, error));
+        if (!strcmp(type, "VISUAL") && mode && has_statistics(stats, key, &other))
             return report(error, OPENPI_UNSUPPORTED,
                           "%s: %s: pictures (\"%.64s\") are normalised by %s, only IDENTITY is supported",
                           file->name, file->what, key, modes[mode].name);
@@ -113,7 +176,7 @@ static openpi_status read_observation_norm(const lerobot_file *file, const tenso
     return OPENPI_OK;
 }
 
-openpi_status lerobot_read_norm(const lerobot_file *file, const lerobot *pipeline, int inverse,
+openpi_status lerobot_read_norm(const lerobot_file *file, lerobot *pipeline, int inverse,
                                lerobot_norm *norm, openpi_error *error) {
     const char *state_file = NULL;
     tensors *stats = NULL;
@@ -130,11 +193,58 @@ openpi_status lerobot_read_norm(const lerobot_file *file, const lerobot *pipelin
             return status;
         }
     }
-    openpi_status status = inverse ? fill_norm(file, stats, LEROBOT_ACTION, find_mode(file, "ACTION"),
-                                               pipeline->action_dim, norm, error)
+    openpi_status status = inverse ? fill_actions(file, stats, pipeline, norm, error)
                                    : read_observation_norm(file, stats, pipeline, norm, error);
     tensors_close(stats);
     return status;
+}
+
+/* ---- statistics of openpi's norm_stats.json ------------------------------------------------------------ */
+
+static openpi_status take(lerobot_norm *norm, lerobot_statistics *from, const norm_stats *stats, int count,
+                          const char *what, const char *name, openpi_error *error) {
+    int quantiles = !strcmp(from->mode, "QUANTILES");
+    if (!quantiles && strcmp(from->mode, "MEAN_STD"))
+        return report(error, OPENPI_UNSUPPORTED,
+                      "%s: the checkpoint normalises its %s by %s, for which norm_stats.json has no numbers, "
+                      "expected MEAN_STD or QUANTILES",
+                      name, what, from->mode);
+    if (stats->dims < count || (quantiles && !stats->quantiles))
+        return report(error, OPENPI_BAD_FILE, "%s: statistics of %d %s%s, expected %d%s", name, stats->dims,
+                      what, stats->quantiles ? "" : " without q01 and q99", count,
+                      quantiles ? " with q01 and q99" : "");
+    norm->mode = quantiles ? LEROBOT_QUANTILES : LEROBOT_MEAN_STD;
+    for (int i = 0; i < count; i++) {
+        norm->low[i] = (float)(quantiles ? stats->q01[i] : stats->mean[i]);
+        norm->high[i] = (float)(quantiles ? stats->q99[i] : stats->std[i]);
+    }
+    size_t length = strlen(name), most = sizeof from->file - 1;
+    snprintf(from->file, sizeof from->file, "%s", length > most ? name + length - most : name);
+    from->why[0] = 0;
+    return OPENPI_OK;
+}
+
+static lerobot_norm *find_norm(lerobot_step *steps, int count, lerobot_kind kind) {
+    for (int i = 0; i < count; i++)
+        if (steps[i].kind == kind) return &steps[i].norm;
+    return NULL;
+}
+
+openpi_status lerobot_take_statistics(lerobot *p, const norm_stats *state, const norm_stats *actions,
+                                      const char *name, int *taken, openpi_error *error) {
+    lerobot_norm *before = find_norm(p->before, p->before_count, LEROBOT_NORMALIZE),
+                 *after = find_norm(p->after, p->after_count, LEROBOT_UNNORMALIZE);
+    lerobot_statistics *from_state = &p->state_statistics, *from_actions = &p->action_statistics;
+    *taken = 0;
+    if (before && !from_state->file[0] && strcmp(from_state->mode, "IDENTITY")) {
+        TRY(take(before, from_state, state, p->state_length, "state dimensions", name, error));
+        ++*taken;
+    }
+    if (after && !from_actions->file[0] && strcmp(from_actions->mode, "IDENTITY")) {
+        TRY(take(after, from_actions, actions, p->action_dim, "action dimensions", name, error));
+        ++*taken;
+    }
+    return OPENPI_OK;
 }
 
 /* ---- formulas (lerobot processor/normalize_processor.py) ------------------------------------------- */

@@ -41,8 +41,9 @@ void lerobot_read_names(const json_t *root, const char *name, lerobot *out, note
 openpi_status lerobot_read_steps(const char *folder, const json_t *root, const char *name, int where,
                                  lerobot *out, lerobot_step *steps, int *count, openpi_error *error);
 
-/* A normalising step's mode and statistics; `inverse`: of the actions, else of the observation. */
-openpi_status lerobot_read_norm(const lerobot_file *file, const lerobot *pipeline, int inverse,
+/* A normalising step's mode and statistics; `inverse`: of the actions, else of the observation. Where they
+ * are from is written into the pipeline. */
+openpi_status lerobot_read_norm(const lerobot_file *file, lerobot *pipeline, int inverse,
                                 lerobot_norm *norm, openpi_error *error);
 
 #endif

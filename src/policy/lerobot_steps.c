@@ -34,6 +34,19 @@ static openpi_status read_rename(const lerobot_file *file, lerobot *out, openpi_
     return OPENPI_OK;
 }
 
+/* An excluded joint that is in no name: LeRobot makes every action relative then, in silence. */
+static void find_unexcluded(const json_t *names, const json_t *excluded, lerobot *out) {
+    for (size_t i = 0; i < json_array_size(excluded); i++) {
+        const char *token = json_string_value(json_array_get(excluded, i));
+        int found = !token || !*token;
+        for (int dim = 0; dim < out->action_dim && !found; dim++) {
+            const char *name = json_string_value(json_array_get(names, (size_t)dim));
+            found = name && ascii_find(name, token);
+        }
+        if (!found) snprintf(out->unexcluded, sizeof out->unexcluded, "%s", token);
+    }
+}
+
 /* Every dim is relative but those whose name contains an excluded one; without names nothing is excluded. */
 static openpi_status read_relative(const lerobot_file *file, lerobot *out, openpi_error *error) {
     const json_t *names = json_object_get(file->config, "action_names"),
@@ -44,6 +57,8 @@ static openpi_status read_relative(const lerobot_file *file, lerobot *out, openp
     if (excluded && !json_is_null(excluded) && !json_is_array(excluded))
         return report(error, OPENPI_BAD_FILE, "%s: %s: \"exclude_joints\" is %s, expected an array",
                       file->name, file->what, json_kind(excluded));
+    out->relative_enabled = 0;
+    TRY(json_get_bool(file->config, "enabled", file->name, &out->relative_enabled, error));
     for (int dim = 0; dim < out->action_dim; dim++) {
         const json_t *name = json_array_get(names, (size_t)dim);
         if (name && !json_is_string(name))
@@ -58,16 +73,19 @@ static openpi_status read_relative(const lerobot_file *file, lerobot *out, openp
             if (*token && ascii_find(json_string_value(name), token)) out->relative[dim] = 0;
         }
     }
+    find_unexcluded(names, excluded, out);
     return OPENPI_OK;
 }
 
 static openpi_status read_tokenizer(const lerobot_file *file, lerobot *out, openpi_error *error) {
-    const char *folder = NULL;
+    const char *folder = NULL, *tokenizer = NULL;
     out->max_prompt = 0;
     TRY(json_get_int(file->config, "max_length", file->name, 1, ROBOT_MAX_PROMPT, &out->max_prompt, error));
     if (!out->max_prompt)
         return report(error, OPENPI_BAD_FILE, "%s: %s: \"max_length\" is absent, expected a number of tokens",
                       file->name, file->what);
+    TRY(json_get_string(file->config, "tokenizer_name", file->name, &tokenizer, error));
+    snprintf(out->tokenizer_name, sizeof out->tokenizer_name, "%s", tokenizer ? tokenizer : "");
     const json_t *artifacts = json_object_get(file->step, "artifacts");
     TRY(json_get_string(artifacts, "tokenizer_name", file->name, &folder, error));
     if (!folder) return OPENPI_OK;
@@ -128,10 +146,11 @@ static openpi_status read_step(lerobot_file *file, int where, lerobot *out, lero
     case LEROBOT_ABSOLUTE:
         TRY(json_get_bool(file->config, "enabled", file->name, &enabled, error));
         if (!enabled) step->kind = LEROBOT_PASS;
+        out->absolute_enabled = enabled;
         return OPENPI_OK;
+    case LEROBOT_STATE_TEXT: out->state_in_prompt = 1; return OPENPI_OK;
     case LEROBOT_PASS:
-    case LEROBOT_NEW_LINE:
-    case LEROBOT_STATE_TEXT: return OPENPI_OK;
+    case LEROBOT_NEW_LINE: return OPENPI_OK;
     }
     return OPENPI_OK;
 }

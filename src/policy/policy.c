@@ -16,44 +16,27 @@
 #include "model/variant.h"
 #include "policy/assets.h"
 #include "policy/configs.h"
-
-/* The places that are searched. */
-typedef struct source {
-    const char *checkpoint;      /* as given, may be NULL                          */
-    const model_place *place;    /* of its weights and their adapter               */
-    char *folder;                /* of the files beside the weights, NULL: in memory */
-    char *second;                /* the base's where `folder` is its adapter's; NULL */
-    openpi_policy_options options;             /* its synthetic is the one below   */
-    openpi_synthetic synthetic;
-} source;
-
-/* Sets *path to folder/name if that exists, else to NULL. */
-static openpi_status find_file(const char *folder, const char *name, char **path, openpi_error *error) {
-    *path = file_join(folder, name);
-    if (!*path) return report_no_memory(error, strlen(folder) + strlen(name) + 2, "a path");
-    if (file_exists(*path)) return OPENPI_OK;
-    free(*path);
-    *path = NULL;
-    return OPENPI_OK;
-}
+#include "policy/policy_source.h"
 
 /* ---- statistics ----------------------------------------------------------------------------------- */
 
-/* The path of the statistics, malloc; NULL: they are synthetic and made in memory. */
-static openpi_status find_statistics(const source *from, const robot *robot, char **path,
-                                     openpi_error *error) {
-    const char *given = from->options.norm_stats;
-    const assets_choice choice = {from->folder, from->options.assets, robot};
-    *path = NULL;
-    if (given && file_is_folder(given)) {
-        TRY(find_file(given, "norm_stats.json", path, error));
+/* The file that norm_stats names, or that its folder holds; malloc. */
+static openpi_status find_given(const char *given, char **path, openpi_error *error) {
+    if (file_is_folder(given)) {
+        TRY(policy_find_file(given, "norm_stats.json", path, error));
         return *path ? OPENPI_OK
                      : report(error, OPENPI_NOT_FOUND, "%s: the folder holds no norm_stats.json", given);
     }
-    if (given) {
-        *path = strdup(given);
-        return *path ? OPENPI_OK : report_no_memory(error, strlen(given) + 1, "a path");
-    }
+    *path = strdup(given);
+    return *path ? OPENPI_OK : report_no_memory(error, strlen(given) + 1, "a path");
+}
+
+/* The path of the statistics, malloc; NULL: they are synthetic and made in memory. */
+static openpi_status find_statistics(const policy_source *from, const robot *robot, char **path,
+                                     openpi_error *error) {
+    const assets_choice choice = {from->folder, from->options.assets, robot};
+    *path = NULL;
+    if (from->options.norm_stats) return find_given(from->options.norm_stats, path, error);
     TRY(assets_find(&choice, path, error));
     if (*path || (from->options.synthetic && !choice.chosen)) return OPENPI_OK;
     return assets_missing(&choice, error);
@@ -94,7 +77,7 @@ static openpi_status check_statistics(const openpi_policy *policy, const char *n
     return OPENPI_OK;
 }
 
-static openpi_status open_statistics(const source *from, openpi_policy *policy, openpi_error *error) {
+static openpi_status open_statistics(const policy_source *from, openpi_policy *policy, openpi_error *error) {
     static const norm_mode modes[] = {[ROBOT_NORM_ZSCORE] = STATS_ZSCORE,
                                       [ROBOT_NORM_QUANTILE] = STATS_QUANTILE,
                                       [ROBOT_NORM_NONE] = STATS_NONE};
@@ -116,89 +99,20 @@ static openpi_status open_statistics(const source *from, openpi_policy *policy, 
     return check_statistics(policy, path ? path : "synthetic statistics", error);
 }
 
-/* ---- tokenizer ------------------------------------------------------------------------------------ */
-
-static const char *const tokenizer_files[] = {"tokenizer.model", "tokenizer/tokenizer.json", "tokenizer.json",
-                                              "paligemma_tokenizer.model"};
-
-enum { TOKENIZER_FILES = sizeof tokenizer_files / sizeof *tokenizer_files };
-
-static openpi_status find_tokenizer(const char *folder, char **path, openpi_error *error) {
-    *path = NULL;
-    for (int i = 0; i < TOKENIZER_FILES && !*path; i++)
-        TRY(find_file(folder, tokenizer_files[i], path, error));
-    return OPENPI_OK;
-}
-
-static openpi_status find_saved_tokenizer(const source *from, const openpi_policy *policy, char **path,
-                                          openpi_error *error) {
-    *path = NULL;
-    if (from->folder && policy->lerobot && policy->pipeline.tokenizer[0]) {
-        char *folder = file_join(from->folder, policy->pipeline.tokenizer);
-        if (!folder) return report_no_memory(error, strlen(from->folder) + LEROBOT_KEY_BYTES, "a path");
-        openpi_status status = find_tokenizer(folder, path, error);
-        if (status == OPENPI_OK && !*path && !from->options.synthetic && !from->second)
-            status = report(error, OPENPI_NOT_FOUND,
-                            "%s: holds no tokenizer.json, which policy_preprocessor.json names; give "
-                            "tokenizer, a tokenizer.json",
-                            folder);
-        free(folder);
-        if (status != OPENPI_OK || *path) return status;
-    }
-    if (from->folder) TRY(find_tokenizer(from->folder, path, error));
-    if (!*path && from->second) TRY(find_tokenizer(from->second, path, error));
-    if (!*path && from->folder && strcmp(from->folder, from->checkpoint))
-        TRY(find_tokenizer(from->checkpoint, path, error));      /* of a run or its params: beside them, too */
-    return OPENPI_OK;
-}
-
-/* *path, malloc; NULL: the embedded tokenizer. */
-static openpi_status choose_tokenizer(const source *from, const openpi_policy *policy, char **path,
-                                      openpi_error *error) {
-    const char *given = from->options.tokenizer, *cache = from->options.tokenizer_cache;
-    *path = NULL;
-    if (given && !file_is_folder(given)) {
-        *path = strdup(given);
-        return *path ? OPENPI_OK : report_no_memory(error, strlen(given) + 1, "a path");
-    }
-    if (given) {
-        TRY(find_tokenizer(given, path, error));
-        if (*path) return OPENPI_OK;
-        return report(error, OPENPI_NOT_FOUND, "%s: the folder holds no tokenizer.model or tokenizer.json",
-                      given);
-    }
-    TRY(find_saved_tokenizer(from, policy, path, error));
-    if (*path || from->options.synthetic) return OPENPI_OK;
-    if (cache) TRY(find_tokenizer(cache, path, error));
-    if (*path) return OPENPI_OK;
-    return report(
-        error, OPENPI_NOT_FOUND,
-        "%s: no tokenizer (tokenizer.model, tokenizer.json) in it%s%.200s: give tokenizer, PaliGemma's "
-        "paligemma_tokenizer.model from gs://big_vision "
-        "(https://storage.googleapis.com/big_vision/paligemma_tokenizer.model)",
-        from->checkpoint, cache ? " nor in " : "", cache ? cache : "");
-}
-
-static openpi_status open_tokenizer(const source *from, openpi_policy *policy, openpi_error *error) {
-    TRY(choose_tokenizer(from, policy, &policy->tokenizer_path, error));
-    if (!policy->tokenizer_path) return tokenizer_synthetic(&policy->tokenizer, error);
-    return tokenizer_open(policy->tokenizer_path, &policy->tokenizer, error);
-}
-
 /* ---- robot ---------------------------------------------------------------------------------------- */
 
 /* A checkpoint that `openpi synth` wrote. */
-static openpi_status is_synthetic(const source *from, int *synthetic, openpi_error *error) {
+static openpi_status is_synthetic(const policy_source *from, int *synthetic, openpi_error *error) {
     char *path = NULL;
     *synthetic = from->options.synthetic != NULL;
     if (*synthetic || !from->folder) return OPENPI_OK;
-    TRY(find_file(from->folder, "assets/synthetic/norm_stats.json", &path, error));
+    TRY(policy_find_file(from->folder, "assets/synthetic/norm_stats.json", &path, error));
     *synthetic = path != NULL;
     free(path);
     return OPENPI_OK;
 }
 
-static openpi_status choose_robot(const source *from, int lerobot_checkpoint, openpi_policy *policy,
+static openpi_status choose_robot(const policy_source *from, int lerobot_checkpoint, openpi_policy *policy,
                                   openpi_error *error) {
     const openpi_policy_options *options = &from->options;
     int synthetic;
@@ -225,7 +139,8 @@ static openpi_status choose_robot(const source *from, int lerobot_checkpoint, op
                   from->checkpoint);
 }
 
-static openpi_status check_variant(const source *from, const openpi_policy *policy, openpi_error *error) {
+static openpi_status check_variant(const policy_source *from, const openpi_policy *policy,
+                                   openpi_error *error) {
     if (policy->lerobot || policy->robot.variant == ROBOT_VARIANT_ANY ||
         policy->robot.variant == (int)policy->variant)
         return OPENPI_OK;
@@ -239,16 +154,36 @@ static openpi_status check_variant(const source *from, const openpi_policy *poli
 
 /* ---- opening -------------------------------------------------------------------------------------- */
 
-static openpi_status settle_lerobot(const source *from, openpi_policy *policy, openpi_error *error) {
+/* Statistics that are given are for a checkpoint that lacks those of its state or its actions. */
+static openpi_status settle_statistics(const policy_source *from, const char *name, openpi_policy *policy,
+                                       openpi_error *error) {
+    lerobot *pipeline = &policy->pipeline;
+    norm_stats state, actions;
+    char why[400];
+    int taken = 0;
+    if (from->options.norm_stats) {
+        TRY(find_given(from->options.norm_stats, &policy->statistics_path, error));
+        TRY(normalize_read(policy->statistics_path, &state, &actions, error));
+        TRY(lerobot_take_statistics(pipeline, &state, &actions, policy->statistics_path, &taken, error));
+    }
+    if (taken) return OPENPI_OK;
+    if (pipeline->state_statistics.file[0] || pipeline->action_statistics.file[0] || from->options.assets)
+        snprintf(why, sizeof why, "%.256s has its own statistics: those of LeRobot's processors", name);
+    else
+        snprintf(why, sizeof why, "%.128s takes none: of the state, %.64s; of the actions, %.64s", name,
+                 pipeline->state_statistics.why, pipeline->action_statistics.why);
+    return refuse_statistics(&from->options, why, error);
+}
+
+static openpi_status settle_lerobot(const policy_source *from, openpi_policy *policy, openpi_error *error) {
     const openpi_policy_options *options = &from->options;
     const char *name = from->checkpoint ? from->checkpoint : "the synthetic checkpoint";
     if (from->folder) TRY(lerobot_open(from->folder, &policy->pipeline, &policy->notes, error));
     else lerobot_synthetic(options->synthetic, &policy->pipeline);
-    char why[400];
-    snprintf(why, sizeof why, "%.256s has its own statistics: those of LeRobot's processors", name);
-    TRY(refuse_statistics(options, why, error));
+    TRY(settle_statistics(from, name, policy, error));
+    lerobot_tell(&policy->pipeline, name, &policy->notes);
     policy->variant = policy->pipeline.variant;
-    policy->state_in_prompt = variant_of(policy->variant)->state_in_prompt;
+    policy->state_in_prompt = policy->pipeline.state_in_prompt;
     if (options->prompt_state != OPENPI_PROMPT_STATE_DEFAULT &&
         (options->prompt_state == OPENPI_PROMPT_STATE_ON) != policy->state_in_prompt)
         return report(error, OPENPI_BAD_ARGUMENT,
@@ -263,7 +198,7 @@ static openpi_status settle_lerobot(const source *from, openpi_policy *policy, o
 
 /* Synthetic weights state no horizon: the robot's programs expect that of openpi's config for it (DROID's
  * assert 10 rows). */
-static openpi_status settle_horizon(const source *from, openpi_policy *policy, openpi_error *error) {
+static openpi_status settle_horizon(const policy_source *from, openpi_policy *policy, openpi_error *error) {
     robot like;
     int synthetic;
     policy->horizon = policy->robot.horizon;
@@ -276,7 +211,7 @@ static openpi_status settle_horizon(const source *from, openpi_policy *policy, o
     return OPENPI_OK;
 }
 
-static openpi_status settle_robot(const source *from, openpi_policy *policy, openpi_error *error) {
+static openpi_status settle_robot(const policy_source *from, openpi_policy *policy, openpi_error *error) {
     const robot *robot = &policy->robot;
     const variant_traits *traits = variant_of(policy->variant);
     openpi_prompt_state on = from->options.prompt_state;
@@ -298,7 +233,7 @@ static openpi_status settle_robot(const source *from, openpi_policy *policy, ope
 }
 
 /* What the robot or config says about a model, and the checkpoint does not. */
-static void tell_brief(const source *from, openpi_policy *policy, const checkpoint_brief *brief) {
+static void tell_brief(const policy_source *from, openpi_policy *policy, const checkpoint_brief *brief) {
     const robot *robot = &policy->robot;
     const char *name = from->options.config ? from->options.config : robot->name;
     const struct {
@@ -325,7 +260,8 @@ static void tell_brief(const source *from, openpi_policy *policy, const checkpoi
 
 /* A model with fewer action dimensions than 32 has as many of the state. A robot that takes all of them takes
  * the model's. */
-static openpi_status check_dims(const source *from, openpi_policy *policy, int dims, openpi_error *error) {
+static openpi_status check_dims(const policy_source *from, openpi_policy *policy, int dims,
+                                openpi_error *error) {
     int state = variant_of(policy->variant)->state_token ? policy->state_length : 0;
     if (!policy->lerobot && !strcmp(policy->robot.name, "none")) policy->action_dim = dims;
     if (policy->action_dim <= dims && state <= dims) return OPENPI_OK;
@@ -336,7 +272,7 @@ static openpi_status check_dims(const source *from, openpi_policy *policy, int d
                   policy->action_dim > dims ? "actions" : "numbers of state", from->checkpoint, dims);
 }
 
-static openpi_status open_policy(const source *from, openpi_policy *policy, openpi_error *error) {
+static openpi_status open_policy(const policy_source *from, openpi_policy *policy, openpi_error *error) {
     const openpi_policy_options *options = &from->options;
     int lerobot_checkpoint = !from->folder && options->synthetic->lerobot;
     checkpoint_brief brief = {.variant = policy->variant};
@@ -366,7 +302,7 @@ static openpi_status open_policy(const source *from, openpi_policy *policy, open
         return report(error, OPENPI_BAD_ARGUMENT, "max_prompt is %d, expected 1 to %d tokens",
                       options->max_prompt, ROBOT_MAX_PROMPT);
     if (options->max_prompt) policy->max_prompt = options->max_prompt;
-    return open_tokenizer(from, policy, error);
+    return policy_open_tokenizer(from, policy, error);
 }
 
 static openpi_status find_folder(const char *checkpoint, char **folder, openpi_error *error) {
@@ -382,7 +318,7 @@ static openpi_status find_folder(const char *checkpoint, char **folder, openpi_e
 
 /* The folders of the files beside the weights: an adapter of LeRobot's has its own processors and statistics,
  * and tokenizers that it lacks are the base's. */
-static openpi_status find_folders(source *from, const model_place *place, openpi_error *error) {
+static openpi_status find_folders(policy_source *from, const model_place *place, openpi_error *error) {
     int lerobot = 0;
     from->checkpoint = place->base;
     from->place = place;
@@ -393,7 +329,7 @@ static openpi_status find_folders(source *from, const model_place *place, openpi
     return from->folder ? OPENPI_OK : report_no_memory(error, strlen(place->adapter) + 1, "a path");
 }
 
-static openpi_status open_from(source *from, openpi_policy **out, openpi_error *error) {
+static openpi_status open_from(policy_source *from, openpi_policy **out, openpi_error *error) {
     const openpi_policy_options *options = &from->options;
     model_place place = {0};
     openpi_policy *opened = calloc(1, sizeof *opened);
@@ -413,7 +349,7 @@ static openpi_status open_from(source *from, openpi_policy **out, openpi_error *
 
 openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_options *options,
                                  openpi_policy **policy, openpi_error *error) {
-    source from = {.checkpoint = checkpoint};
+    policy_source from = {.checkpoint = checkpoint};
     if (!policy)
         return report(error, OPENPI_BAD_ARGUMENT, "policy is NULL, expected where to put the policy");
     TRY(BOUNDARY_TAKE(openpi_policy_options, options, &from.options, error));

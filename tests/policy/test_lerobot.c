@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "lerobot_folder.h"
 #include "policy/policy.h"
 #include "policy_golden.h"
 #include "structs.h"
@@ -440,64 +441,6 @@ static void in_memory_as_on_disk(void **unused) {
 
 /* ---- broken checkpoints ---------------------------------------------------------------------------- */
 
-static const char folder[] = "test_lerobot_checkpoint";
-static const char *const files[] = {"config.json", "policy_preprocessor.json", "policy_postprocessor.json",
-                                    "policy_preprocessor_step_3_normalizer_processor.safetensors",
-                                    "policy_postprocessor_step_0_unnormalizer_processor.safetensors"};
-
-static void copy_checkpoint(void) {
-    mkdir(folder, 0777);
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char from[512], to[512];
-        size_t bytes;
-        snprintf(from, sizeof from, GOLDEN "/lerobot/pi05_relative/checkpoint/%s", files[i]);
-        snprintf(to, sizeof to, "%s/%s", folder, files[i]);
-        char *data = golden_read(from, &bytes);
-        FILE *file = fopen(to, "wb");
-        assert_non_null(file);
-        assert_int_equal(fwrite(data, 1, bytes, file), bytes);
-        fclose(file);
-        free(data);
-    }
-}
-
-static void remove_checkpoint(void) {
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
-        unlink(path);
-    }
-    rmdir(folder);
-}
-
-/* Sets the value at a path like "steps/2/config/enabled" in one of the files; value NULL removes it. */
-static void patch(const char *file, const char *path, const char *value) {
-    char name[512], keys[256];
-    snprintf(name, sizeof name, "%s/%s", folder, file);
-    snprintf(keys, sizeof keys, "%s", path);
-    json_t *root = json_load_file(name, 0, NULL), *at = root;
-    assert_non_null(root);
-    for (char *key = keys, *next; key; key = next) {
-        next = strchr(key, '/');
-        if (next) *next++ = 0;
-        if (next) {
-            at = json_is_array(at) ? json_array_get(at, (size_t)atoi(key)) : json_object_get(at, key);
-            assert_non_null(at);
-        } else if (!value) {
-            assert_int_equal(
-                json_is_array(at) ? json_array_remove(at, (size_t)atoi(key)) : json_object_del(at, key), 0);
-        } else {
-            json_t *set = json_loads(value, JSON_DECODE_ANY, NULL);
-            assert_non_null(set);
-            assert_int_equal(json_is_array(at) ? json_array_set_new(at, (size_t)atoi(key), set)
-                                               : json_object_set_new(at, key, set),
-                             0);
-        }
-    }
-    assert_int_equal(json_dump_file(root, name, 0), 0);
-    json_decref(root);
-}
-
 static void refuses_broken_checkpoints(void **state) {
     (void)state;
     static const char config[] = "config.json", before[] = "policy_preprocessor.json",
@@ -562,21 +505,21 @@ static void refuses_broken_checkpoints(void **state) {
     openpi_error error = OPENPI_ERROR_INIT;
     lerobot pipeline;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        copy_checkpoint();
-        patch(cases[i].file, cases[i].path, cases[i].value);
-        if (cases[i].status == OPENPI_OK) WORKS(lerobot_open(folder, &pipeline, NULL, &error));
-        else REFUSES(lerobot_open(folder, &pipeline, NULL, &error), cases[i].status, cases[i].sentence);
+        folder_copy("pi05_relative");
+        folder_patch(cases[i].file, cases[i].path, cases[i].value);
+        if (cases[i].status == OPENPI_OK) WORKS(lerobot_open(folder_name, &pipeline, NULL, &error));
+        else REFUSES(lerobot_open(folder_name, &pipeline, NULL, &error), cases[i].status, cases[i].sentence);
     }
     for (size_t i = 0; i < 3; i++) {                                  /* a file that is absent, or no JSON */
         char path[512];
-        copy_checkpoint();
-        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        folder_copy("pi05_relative");
+        snprintf(path, sizeof path, "%s/%s", folder_name, folder_files[i]);
         assert_int_equal(truncate(path, 20), 0);
-        REFUSES(lerobot_open(folder, &pipeline, NULL, &error), OPENPI_BAD_FILE, files[i]);
+        REFUSES(lerobot_open(folder_name, &pipeline, NULL, &error), OPENPI_BAD_FILE, folder_files[i]);
         unlink(path);
-        REFUSES(lerobot_open(folder, &pipeline, NULL, &error), OPENPI_NOT_FOUND, files[i]);
+        REFUSES(lerobot_open(folder_name, &pipeline, NULL, &error), OPENPI_NOT_FOUND, folder_files[i]);
     }
-    remove_checkpoint();
+    folder_remove();
 }
 
 /* Excluded joints are found in names of any case; scripts/locale.sh runs this where 'I' is no capital 'i'. */
@@ -588,14 +531,14 @@ static void excluded_in_any_case(void **state) {
     openpi_error error = OPENPI_ERROR_INIT;
     lerobot pipeline;
     for (int i = 0; i < 2; i++) {
-        copy_checkpoint();
-        patch(before, "steps/2/config/action_names",
+        folder_copy("pi05_relative");
+        folder_patch(before, "steps/2/config/action_names",
               "[\"x\", \"y\", \"z\", \"Pitch\", \"trip\", \"GRIPPER\", \"left_gripper\"]");
-        patch(before, "steps/2/config/exclude_joints", excluded[i]);
-        WORKS(lerobot_open(folder, &pipeline, NULL, &error));
+        folder_patch(before, "steps/2/config/exclude_joints", excluded[i]);
+        WORKS(lerobot_open(folder_name, &pipeline, NULL, &error));
         assert_memory_equal(pipeline.relative, expected, sizeof expected);
     }
-    remove_checkpoint();
+    folder_remove();
 }
 
 /* config.json's action_feature_names, of seven actions: taken, or told and left out. */
@@ -621,9 +564,9 @@ static void names_of_actions(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         lerobot pipeline;
         notes notes = {0};
-        copy_checkpoint();
-        patch("config.json", "action_feature_names", cases[i].value);
-        WORKS(lerobot_open(folder, &pipeline, &notes, &error));
+        folder_copy("pi05_relative");
+        folder_patch("config.json", "action_feature_names", cases[i].value);
+        WORKS(lerobot_open(folder_name, &pipeline, &notes, &error));
         int named = cases[i].note && !cases[i].note[0], told = cases[i].note && cases[i].note[0];
         assert_string_equal(pipeline.action_names[0], named ? "pan.pos" : "");
         assert_string_equal(pipeline.action_names[6], named ? "gripper.pos" : "");
@@ -636,11 +579,11 @@ static void names_of_actions(void **state) {
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     openpi_policy *policy;
     options.tokenizer = GOLDEN "/tokenizer.model";
-    patch("config.json", "action_feature_names", cases[1].value);
-    WORKS(openpi_policy_open(folder, &options, &policy, &error));
+    folder_patch("config.json", "action_feature_names", cases[1].value);
+    WORKS(openpi_policy_open(folder_name, &options, &policy, &error));
     assert_string_equal(openpi_policy_action_name(policy, 6), "gripper.pos");
     openpi_policy_close(policy);
-    remove_checkpoint();
+    folder_remove();
 }
 
 static void options_that_do_not_fit(void **state) {
