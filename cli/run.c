@@ -161,12 +161,12 @@ static int compute(run_job *j) {
     return END_FINE;
 }
 
-static void warn_truncated(const run_job *j) {
-    if (openpi_request_prompt_truncated(j->request))
-        fprintf(stderr,
-                "openpi run: warning: the prompt is longer than the %d tokens that the policy allows; its "
-                "end was cut\n",
-                j->policy_info.max_prompt);
+/* A prompt that was cut, a camera that was found by its position only. */
+static void say_request_notes(const run_job *j) {
+    const char *text;
+    int warning;
+    for (int i = 0; (text = openpi_request_note(j->request, i, &warning)); i++)
+        fprintf(stderr, "openpi run: %s: %s\n", warning ? "warning" : "note", text);
 }
 
 static int run_run(const void *values, char **positional, int count) {
@@ -177,7 +177,7 @@ static int run_run(const void *values, char **positional, int count) {
     if (end == END_FINE) end = run_read(&j);
     if (end == END_FINE) end = prepare(&j);
     if (end == END_FINE) {
-        warn_truncated(&j);
+        say_request_notes(&j);
         end = load(&j);
     }
     if (end == END_FINE) end = compute(&j);

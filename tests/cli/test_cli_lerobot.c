@@ -126,6 +126,36 @@ static void test_adapter(void **state) {
     free(with), free(without);
 }
 
+/* The name of a slot that no camera of the checkpoint has means a camera by its position. It is told. */
+static void test_camera_by_position(void **state) {
+    static const char *const names[][2] = {{"base_0_rgb", "front_0cam"},
+                                           {"right_wrist_0_rgb", "gripper_right_cam"},
+                                           {"left_wrist_0_rgb", "gripper_left_cam"}};
+    static const char picture[] = TESTS_DIR "/pictures/rgb.png";
+    static const char rest[] = "--state pose.json --prompt go --steps 1 --horizon 2 --format csv";
+    char config[600], pose[32 * 4] = "[0";
+    size_t bytes;
+    (void)state;
+    for (int i = 1; i < 32; i++) strcat(pose, ",0");
+    strcat(pose, "]");
+    assert_int_equal(scratch_write(&box, "pose.json", pose, strlen(pose)), 0);
+    assert_int_equal(run("synth places --preset tiny --variant pi05 --lerobot"), 0);
+    snprintf(config, sizeof config, "%s/places/config.json", box.folder);
+    char *text = slurp(config, &bytes);
+    for (int i = 0; i < 3; i++)
+        for (char *at = text; (at = strstr(at, names[i][0]));) memcpy(at, names[i][1], strlen(names[i][1]));
+    assert_int_equal(scratch_write(&box, "places/config.json", text, bytes), 0);
+    free(text);
+    assert_int_equal(run("run places --image base='%s' %s", picture, rest), 0);
+    must_contain(err, "openpi run: note: picture \"base\" was taken for camera \"front_0cam\" by its "
+                      "position");
+    char *by_position = strdup(out);
+    assert_int_equal(run("run places --image front_0cam='%s' %s", picture, rest), 0);
+    assert_null(strstr(err, "by its position"));
+    assert_string_equal(out, by_position);
+    free(by_position);
+}
+
 static int setup(void **state) {
     if (open_box(state)) return -1;
     for (int i = 0; i < MODELS; i++) {
@@ -147,6 +177,7 @@ static int setup(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_run), cmocka_unit_test(test_variant),
-                                       cmocka_unit_test(test_other_verbs), cmocka_unit_test(test_adapter)};
+                                       cmocka_unit_test(test_other_verbs), cmocka_unit_test(test_adapter),
+                                       cmocka_unit_test(test_camera_by_position)};
     return cmocka_run_group_tests(tests, setup, close_box);
 }
