@@ -209,9 +209,16 @@ void machine_say_notes(const verb *verb, const openpi_engine *engine, const open
 enum { HOME_PATH = 4096 };
 const char *tokenizer_cache(char path[HOME_PATH]);
 
+/* A checkpoint's name as a path: as it is where something of that name is there; of "OWNER/NAME" and
+ * "hf://OWNER/NAME" the folder in Hugging Face's cache, of "gs://BUCKET/PATH" that in openpi's, told on
+ * stderr. *out: `path`, else the name itself. Where the cache lacks it, says which command fetches it and
+ * returns END_USAGE. */
+int checkpoint_path(const verb *verb, const char *name, char path[HOME_PATH], const char **out);
+
 /* A model as the options name it: either a checkpoint or a synthetic recipe. */
 typedef struct model_name {
     const char *checkpoint;      /* NULL: synthetic                                                       */
+    char path[HOME_PATH];        /* where it lies, if that is not its name                                */
     openpi_synthetic recipe;
     const openpi_synthetic *synthetic;     /* &recipe or NULL                                             */
 } model_name;

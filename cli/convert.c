@@ -72,7 +72,9 @@ static int convert_run(const void *values, char **positional, int count) {
     if (count < 2)
         return usage_error(&verb_convert, count ? "OUT is missing" : "CHECKPOINT and OUT are missing");
     const char *checkpoint = positional[0], *folder = positional[1];
+    char path[HOME_PATH];
     int end = not_standard_input(&verb_convert, "CHECKPOINT", checkpoint);
+    if (end == END_FINE) end = checkpoint_path(&verb_convert, checkpoint, path, &checkpoint);
     if (end != END_FINE) return end;
     end = check_force(v, folder, checkpoint);
     if (end != END_FINE) return end;

@@ -106,6 +106,22 @@ static void put_object(const json_t *object, int indent) {
     }
 }
 
+/* What an option says and the policy cannot take is a wrong option, as in run; what is missing besides is
+ * not. */
+static int check_given(const inspect_values *v, const json_t *root) {
+    const char *const given[] = {v->robot, v->config, v->norm_stats, v->assets, v->tokenizer};
+    const char *reason = json_string_value(json_object_get(json_object_get(root, "policy"), "reason"));
+    static const char missing[] = "norm_stats.json, the statistics of robot";
+    openpi_error error = OPENPI_ERROR_INIT;
+    for (size_t i = 0; reason && i < sizeof given / sizeof *given; i++) {
+        if (!given[i] || !strstr(reason, given[i]) || (!v->norm_stats && strstr(reason, missing))) continue;
+        error.status = OPENPI_BAD_ARGUMENT;
+        snprintf(error.message, sizeof error.message, "%s", reason);
+        return library_error(&verb_inspect, &error);
+    }
+    return END_FINE;
+}
+
 static int inspect_run(const void *values, char **positional, int count) {
     const inspect_values *v = values;
     openpi_error error = OPENPI_ERROR_INIT;
@@ -142,8 +158,9 @@ static int inspect_run(const void *values, char **positional, int count) {
     } else {
         put_object(root, 0);
     }
+    end = check_given(v, root);
     json_decref(root);
-    return END_FINE;
+    return end;
 }
 
 #define AT(field) offsetof(inspect_values, field)

@@ -111,8 +111,8 @@ int model_name_read(const verb *verb, const char *synthetic, char **positional, 
     if (!count && !synthetic)
         return usage_error(verb, "no model: give a CHECKPOINT folder or --synthetic PRESET");
     if (count) {
-        out->checkpoint = positional[0];
-        return not_standard_input(verb, "CHECKPOINT", out->checkpoint);
+        int end = not_standard_input(verb, "CHECKPOINT", positional[0]);
+        return end == END_FINE ? checkpoint_path(verb, positional[0], out->path, &out->checkpoint) : end;
     }
     out->recipe.size = sizeof out->recipe;
     if (openpi_synthetic_parse(synthetic, &out->recipe, &error) != OPENPI_OK)
