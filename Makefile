@@ -18,29 +18,30 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_I
 
 all:
 	@missing=$$(tools/deps --list build) || { echo "missing packages:" $$missing; echo "'make deps' installs them"; exit 1; }
+	@missing=$$(tools/deps --list serve) || echo "without the server, 'openpi serve', which needs" $$missing "('make deps' installs them)"
 	@$(CONFIGURE) --log-level=WARNING >/dev/null
 	@cmake --build $(BUILD)
 
 deps:
-	@tools/deps build test
+	@tools/deps build serve test
 
 demo:
-	@tools/deps build
+	@tools/deps build serve
 	@$(MAKE) --no-print-directory all
 	@tools/demo $(BUILD)/openpi
 
 test:
-	@tools/deps build test
+	@tools/deps build serve test
 	@$(MAKE) --no-print-directory all TESTS=ON
 	@mkdir -p $(BUILD)/results
 	@ctest --test-dir $(BUILD) --output-on-failure --output-junit results/release.xml -j $$(nproc)
 
 check-all:
-	@tools/deps build test check
+	@tools/deps build serve test check
 	@tools/check-all $(BUILD)
 
 fuzz:
-	@tools/deps build test check
+	@tools/deps build serve test check
 	@tools/fuzz $(FUZZ_SECONDS)
 
 bench: all

@@ -43,7 +43,16 @@ endif()
 
 set(openpi_cuda_said none)
 if(NOT openpi_cuda_found)
-    message(STATUS "CUDA kernels: none, nvcc 12.4 or newer was not found (OPENPI_NVCC)")
+    set(openpi_cuda_absent "no nvcc 12.4 or newer")
+    if(NOT OPENPI_CUDA)
+        set(openpi_cuda_absent "OPENPI_CUDA=OFF")
+        message(STATUS "CUDA kernels: none, switched off (OPENPI_CUDA=OFF)")
+    elseif(openpi_nvcc_version)
+        message(STATUS "CUDA kernels: none, ${OPENPI_NVCC} is ${openpi_nvcc_version}, expected 12.4 or newer (OPENPI_NVCC)")
+    else()
+        message(STATUS "CUDA kernels: none, nvcc was not found (OPENPI_NVCC)")
+    endif()
+    set_source_files_properties(${openpi_cuda_source}/vendor.c PROPERTIES COMPILE_DEFINITIONS "OPENPI_CUDA_ABSENT=\"${openpi_cuda_absent}\"")
 else()
     set(openpi_cuda_folder ${CMAKE_BINARY_DIR}/cuda)
     file(MAKE_DIRECTORY ${openpi_cuda_folder})
@@ -74,7 +83,7 @@ else()
             list(APPEND codes "-gencode=arch=compute_${first},code=compute_${first}")
         endif()
         add_custom_command(OUTPUT ${openpi_cuda_folder}/${name}.fatbin
-                           COMMAND ${OPENPI_NVCC} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/src -fatbin $<$<CONFIG:Debug>:-DRESIDENT_WATCHDOG> ${codes} -o ${openpi_cuda_folder}/${name}.fatbin ${openpi_cuda_source}/${name}.cu
+                           COMMAND sh ${CMAKE_SOURCE_DIR}/cmake/without_info.sh ${OPENPI_NVCC} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/src -fatbin $<$<CONFIG:Debug>:-DRESIDENT_WATCHDOG> ${codes} -o ${openpi_cuda_folder}/${name}.fatbin ${openpi_cuda_source}/${name}.cu
                            DEPENDS ${openpi_cuda_source}/${name}.cu ${openpi_cuda_headers}
                            COMMENT "CUDA kernels: ${name}" COMMAND_EXPAND_LISTS VERBATIM)
     endfunction()

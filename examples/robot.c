@@ -9,7 +9,12 @@
  *
  * examples/rtc_client.py is the same in Python. WebSocket is cli/bench/ws_client.c, on libwebsockets;
  * messages are packed by msgpack-c. This robot is a DROID arm that sees grey: observe() and execute() are
- * yours. */
+ * yours.
+ *
+ * `make test` builds build/tests/robot. By hand, in a checkout:
+ *   cc -O2 -D_POSIX_C_SOURCE=200809L -Icli/bench -o robot examples/robot.c cli/bench/ws_client.c \
+ *      cli/bench/ws_address.c $(pkg-config --cflags --libs libwebsockets libuv) -lmsgpack-c -lm
+ * where msgpack's library is msgpackc (Debian 12), with -lmsgpackc. */
 #include <math.h>
 #include <msgpack.h>
 #include <stdio.h>

@@ -99,11 +99,36 @@ static void no_card(void **state) {
     check_unusable("cuda", "libfake.so.1 does not open");
 }
 
+/* What the build lacks comes first: a driver would not help. */
+static int no_driver(gpu_driver *driver, char *why, size_t why_bytes) {
+    (void)driver;
+    snprintf(why, why_bytes, "no driver here");
+    return -1;
+}
+
+static void build_first(void **state) {
+    (void)state;
+    static const gpu_module none[] = {{NULL, NULL, NULL, 0}};
+    static const int image = 1;
+    static const gpu_module some[] = {{NULL, &image, NULL, 0}, {NULL, NULL, NULL, 0}};
+    gpu_vendor vendor = gpu_vendor_cuda;
+    openpi_device device = OPENPI_DEVICE_INIT;
+    vendor.open = no_driver;
+    vendor.modules = none;
+    assert_non_null(strstr(vendor.no_kernels, "this openpi was built without CUDA kernels ("));
+    assert_int_equal(gpu_devices(&vendor, &device, 1), 1);
+    assert_int_equal(strncmp(device.reason, vendor.no_kernels, strlen(vendor.no_kernels)), 0);
+    assert_non_null(strstr(device.reason, "); no driver here"));
+    vendor.modules = some;
+    assert_int_equal(gpu_devices(&vendor, &device, 1), 1);
+    assert_string_equal(device.reason, "no driver here");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_card_that_answers),
         cmocka_unit_test(a_card_that_does_not),
-        cmocka_unit_test(no_card),
+        cmocka_unit_test(no_card), cmocka_unit_test(build_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

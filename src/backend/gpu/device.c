@@ -372,6 +372,17 @@ static openpi_status open_ordinal(const gpu_vendor *vendor, gpu_driver *driver, 
     return status;
 }
 
+/* Opens the driver; the build's own reason why no device is usable comes first. */
+static int open_driver(const gpu_vendor *vendor, gpu_driver *driver, char *why, size_t why_bytes) {
+    char own[256];
+    if (!vendor->open(driver, own, sizeof own)) return 0;
+    if (vendor->no_kernels && !vendor->modules[0].image)
+        snprintf(why, why_bytes, "%.120s; %.130s", vendor->no_kernels, own);
+    else
+        snprintf(why, why_bytes, "%s", own);
+    return -1;
+}
+
 openpi_status gpu_open(const gpu_vendor *vendor, const backend *backend, const char *which,
                        const device_options *options, device **out, openpi_error *error) {
     gpu_driver driver;
@@ -384,7 +395,8 @@ openpi_status gpu_open(const gpu_vendor *vendor, const backend *backend, const c
         return report(error, OPENPI_BAD_ARGUMENT,
                       "isa is \"%s\", expected none on %s: isa is for the CPU's kernels", options->isa,
                       which);
-    if (vendor->open(&driver, why, sizeof why)) return report(error, OPENPI_NO_DEVICE, "%s: %s", which, why);
+    if (open_driver(vendor, &driver, why, sizeof why))
+        return report(error, OPENPI_NO_DEVICE, "%s: %s", which, why);
     int code = driver.device_count(&driver, &count);
     if (!code && ordinal < count) return open_ordinal(vendor, &driver, backend, ordinal, options, out, error);
     if (code)
@@ -424,7 +436,7 @@ int gpu_devices(const gpu_vendor *vendor, openpi_device *devices, int capacity) 
     gpu_driver driver;
     char why[256];
     int count = 0;
-    if (vendor->open(&driver, why, sizeof why)) return unusable(vendor, devices, capacity, why);
+    if (open_driver(vendor, &driver, why, sizeof why)) return unusable(vendor, devices, capacity, why);
     int code = driver.device_count(&driver, &count);
     if (code || !count) {
         if (code) snprintf(why, sizeof why, "%.200s (error %d)", driver.error_text(&driver, code), code);

@@ -134,6 +134,7 @@ typedef struct gpu_vendor {
     const char *title;                     /* in sentences                                                  */
     const char *const *paths;              /* the best first, ended by NULL                                 */
     const gpu_module *modules;
+    const char *no_kernels;                /* where no image is in this build: a sentence with the reason   */
     int layout;                            /* of packed bf16 weights: GPU_LAYOUT_* (kernels/args.h)         */
     /* Opens and starts the driver; `why` (at least 256 bytes) gets a reason where there is none. 0 or -1. */
     int (*open)(gpu_driver *driver, char *why, size_t why_bytes);

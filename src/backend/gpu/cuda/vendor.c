@@ -242,6 +242,11 @@ static int read_facts(const cuda_library *library, int ordinal, gpu_facts *f, in
     return 0;
 }
 
+#ifndef OPENPI_CUDA_ABSENT            /* cmake/cuda.cmake says more */
+#define OPENPI_CUDA_ABSENT "it was asked for"
+#endif
+static const char no_kernels[] = "this openpi was built without CUDA kernels (" OPENPI_CUDA_ABSENT ")";
+
 static void learn(const gpu_driver *driver, int ordinal, const gpu_module *modules, gpu_facts *f) {
     const device_facts *report = &f->report;
     int version = 0;
@@ -257,8 +262,7 @@ static void learn(const gpu_driver *driver, int ordinal, const gpu_module *modul
         snprintf(f->reason, sizeof f->reason, "its compute capability is %d.%d, expected %d.0 or newer",
                  report->capability_major, report->capability_minor, OLDEST_MAJOR);
     else if (!modules[0].image)
-        snprintf(f->reason, sizeof f->reason,
-                 "this openpi was built without nvcc, so it has no kernels for it");
+        snprintf(f->reason, sizeof f->reason, "%s", no_kernels);
     else if (version / 1000 < cuda_compiler_version / 1000)
         snprintf(f->reason, sizeof f->reason, "the driver is for CUDA %d.%d, expected %d.0 or newer",
                  version / 1000, version % 1000 / 10, cuda_compiler_version / 1000);
@@ -282,6 +286,7 @@ const gpu_vendor gpu_vendor_cuda = {
     .title = "NVIDIA",
     .paths = paths,
     .modules = cuda_modules,
+    .no_kernels = no_kernels,
     .open = open_driver,
     .learn = learn,
     .offers = offers,

@@ -228,6 +228,11 @@ static void write_architectures(const hip_image *image, char *text, size_t bytes
         used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? " or " : "", image[i].architecture);
 }
 
+#ifndef OPENPI_HIP_ABSENT            /* cmake/hip.cmake says more */
+#define OPENPI_HIP_ABSENT "it was asked for"
+#endif
+static const char no_kernels[] = "this openpi was built without AMD kernels (" OPENPI_HIP_ABSENT ")";
+
 static void learn(const gpu_driver *driver, int ordinal, const gpu_module *modules, gpu_facts *f) {
     char architecture[64] = "", known[64];
     memset(f, 0, sizeof *f);
@@ -238,8 +243,7 @@ static void learn(const gpu_driver *driver, int ordinal, const gpu_module *modul
         snprintf(f->reason, sizeof f->reason, "the driver does not answer for it: %.150s (error %d)",
                  error_text(driver, code), code);
     } else if (!modules[0].image) {
-        snprintf(f->reason, sizeof f->reason,
-                 "this openpi was built without clang-22, so it has no kernels for it");
+        snprintf(f->reason, sizeof f->reason, "%s", no_kernels);
     } else if (!code_for(modules[0].image, architecture)) {
         write_architectures(modules[0].image, known, sizeof known);
         snprintf(f->reason, sizeof f->reason, "its architecture is %.40s, expected %s", architecture, known);
@@ -260,6 +264,7 @@ const gpu_vendor gpu_vendor_hip = {
     .title = "AMD",
     .paths = paths,
     .modules = hip_modules,
+    .no_kernels = no_kernels,
     .layout = GPU_LAYOUT_LANES,
     .open = open_driver,
     .learn = learn,
