@@ -25,9 +25,8 @@ TOKEN_MASK = "observation.language.attention_mask"
 
 
 def version():
-    said = [
-        f"{name} {importlib.metadata.version(name)}" for name in ("lerobot", "torch", "transformers", "numpy")
-    ]
+    names = ("lerobot", "torch", "transformers", "numpy", "pillow")
+    said = [f"{name} {importlib.metadata.version(name)}" for name in names]
     return "LeRobot, PyTorch (" + ", ".join(said) + f", Python {sys.version.split()[0]})"
 
 

@@ -31,7 +31,8 @@ SLOT_KEYS = ("base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb")
 def version():
     import importlib.metadata
 
-    said = [f"{name} {importlib.metadata.version(name)}" for name in ("torch", "transformers", "numpy")]
+    names = ("torch", "transformers", "numpy", "pillow")
+    said = [f"{name} {importlib.metadata.version(name)}" for name in names]
     return "openpi, PyTorch (" + ", ".join(said) + f", Python {sys.version.split()[0]})"
 
 
