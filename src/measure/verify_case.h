@@ -53,6 +53,11 @@ typedef struct distance {
 void distance_add(distance *d, double got, double expected);
 double distance_rms(const distance *d);
 
+/* What an engine's bf16 may be off where openpi's bf16 is off by `d`: so many times its rms and max, or more
+ * where few numbers tell less of either. */
+void distance_bounds(const distance *d, double rms_factor, double max_factor, double *bound_max,
+                     double *bound_rms);
+
 /* Sets the row's numbers and fails the case where they are beyond the bounds (bound_rms 0: only max). */
 void case_actions(verify_case *c, const char *what, const distance *d, double bound_max, double bound_rms);
 

@@ -78,8 +78,7 @@ static openpi_status read_actions(verify_case *c, const tensors *file, golden_mo
                    SHAPE(g->B, g->H, STATE), &rounded, error));
     for (int64_t i = 0; i < g->B * g->H * STATE; i++)
         distance_add(&d, (double)rounded[i], (double)g->truth[i]);
-    g->bound_bf16_max = 2 * d.max;
-    g->bound_bf16_rms = (jax ? 1.15 : 1.25) * distance_rms(&d);
+    distance_bounds(&d, jax ? 1.15 : 1.25, 2, &g->bound_bf16_max, &g->bound_bf16_rms);
     return OPENPI_OK;
 }
 

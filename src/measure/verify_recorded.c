@@ -144,8 +144,7 @@ static openpi_status read_bounds(verify_case *c, const tensors *file, recorded *
     if (!r->rounded) return OPENPI_OK;
     TRY(golden_f32(c, file, "actions.bf16", 3, SHAPE(g->B, g->H, DIMS), &rounded, error));
     for (int64_t i = 0; i < count; i++) distance_add(&d, (double)rounded[i], (double)g->truth[i]);
-    g->bound_bf16_max = bf16_max * d.max;
-    g->bound_bf16_rms = bf16_rms * distance_rms(&d);
+    distance_bounds(&d, bf16_rms, bf16_max, &g->bound_bf16_max, &g->bound_bf16_rms);
     return OPENPI_OK;
 }
 

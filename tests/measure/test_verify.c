@@ -9,6 +9,8 @@
 
 #include <math.h>
 
+#include "measure/verify_case.h"
+#include "random_numbers.h"
 #include "scratch.h"
 #include "verify_rows.h"
 
@@ -567,6 +569,47 @@ static void the_manifest_lists_every_golden(void **state) {
     free(text);
 }
 
+/* ---- bounds of few numbers ---------------------------------------------------------------------------- */
+
+/* Normal values, four of them the same, as the errors of a chunk scatter. */
+static distance drawn(int count) {
+    distance d = {0};
+    for (int i = 0; i < count / 4; i++) {
+        double u = (next_random() + 1.0) / 4294967297.0, v = next_random() / 4294967296.0;
+        double value = sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+        for (int copy = 0; copy < 4; copy++) distance_add(&d, value, 0);
+    }
+    return d;
+}
+
+/* Two models that are equally good pass each other's bounds, however few numbers there are; one that is half
+ * as good again fails where they are many. */
+static void few_numbers_scatter(void **state) {
+    (void)state;
+    static const int counts[] = {128, 224, 320, 512, 4800};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        int refused = 0, fixed = 0;
+        for (int pair = 0; pair < 500; pair++) {
+            distance known = drawn(counts[i]), other = drawn(counts[i]);
+            double most, rms;
+            distance_bounds(&known, 1.15, 2, &most, &rms);
+            refused += !(distance_rms(&other) <= rms && other.max <= most);
+            fixed += distance_rms(&other) > 1.15 * distance_rms(&known);
+            if (counts[i] == 4800) assert_true(1.5 * distance_rms(&other) > rms);
+        }
+        print_message("           %4d numbers: %d of 500 refused, %d by a factor of 1.15\n", counts[i],
+                      refused, fixed);
+        assert_true(refused <= 5);
+        if (counts[i] == 320) assert_true(fixed > 20);
+    }
+    distance d = {.sum = 320, .max = 2, .count = 320};
+    double most, rms;
+    distance_bounds(&d, 1.15, 2, &most, &rms);
+    assert_true(fabs(rms - exp(6 / sqrt(320))) < 1e-12 && fabs(most / rms - 5.12) < 0.01);
+    distance_bounds(&d, 1.5, 4, &most, &rms);
+    assert_true(rms == 1.5 && most == 8);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unharmed_copies_pass),
@@ -583,6 +626,7 @@ int main(void) {
         cmocka_unit_test(paths_without_goldens_are_errors),
         cmocka_unit_test(a_manifest_guards_what_numbers_cannot),
         cmocka_unit_test(the_manifest_lists_every_golden),
+        cmocka_unit_test(few_numbers_scatter),
     };
     return cmocka_run_group_tests(tests, make_place, remove_place);
 }
