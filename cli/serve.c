@@ -14,6 +14,7 @@ enum {
 };
 
 typedef struct serve_values {
+    const char *allow_origin;
     const char *synthetic, *robot, *config, *norm_stats, *assets, *tokenizer, *host, *admin, *tokens;
     const char *new_token, *tls_certificate, *tls_key;
     int token_class, rate, no_admin, log_format, log_requests;
@@ -67,6 +68,7 @@ static int serve_run(const void *values, char **positional, int count) {
                              .host = v->host,
                              .port = v->port,
                              .trust_network = v->trust_network,
+                             .allow_origin = v->allow_origin,
                              .admin = v->no_admin ? NULL : v->admin ? v->admin : SERVE_ADMIN,
                              .drain_seconds = v->drain,
                              .prepare_threads = v->prepare_threads,
@@ -158,6 +160,9 @@ static const option_row options[] = {
      "allow an address that other machines reach without --tokens and TLS: whoever connects may move the "
      "robots",
      .offset = AT(trust_network)},
+    {OPTION_TEXT, "allow-origin", "ORIGIN,...",
+     "web pages of these origins may connect, for example https://robots.example; *: of all (default: only "
+     "those of the server's own address)", .offset = AT(allow_origin)},
     {OPTION_INPUT, "tls-cert", "FILE",
      "speak TLS (wss://) with this certificate and its chain, in PEM; read again after SIGHUP",
      .offset = AT(tls_certificate)},
@@ -165,7 +170,7 @@ static const option_row options[] = {
      "the certificate's key, in PEM without a passphrase; refused where everybody can read it",
      .offset = AT(tls_key)},
     {OPTION_TEXT, "admin", "HOST:PORT",
-     "metrics, a page and their commands (default: 127.0.0.1:9090); where other machines reach it, it "
+     "metrics, a page and their commands (default: 127.0.0.1:8642); where other machines reach it, it "
      "needs a token of the class admin, and TLS or --trust-network", .offset = AT(admin)},
     {OPTION_FLAG, "no-admin", NULL, "no admin port", .offset = AT(no_admin)},
     {OPTION_HEADING, .name = "Limits"},
@@ -252,7 +257,7 @@ static const example examples[] = {
      "openpi serve --new-token arm1 --class reserved --rate 10 >> tokens"},
     {"two GPUs, one queue", "openpi serve pi05_droid/ --config pi05_droid --device cuda:0,cuda:1"},
     {"is it ready?", "curl http://127.0.0.1:8000/healthz"},
-    {"what Prometheus reads", "curl http://127.0.0.1:9090/metrics"},
+    {"what Prometheus reads", "curl http://127.0.0.1:8642/metrics"},
     {NULL, NULL},
 };
 

@@ -1,13 +1,13 @@
 /* See admin.h. */
 #include "admin.h"
 
-#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/ascii.h"
 #include "clock.h"
 #include "fail.h"
+#include "origin.h"
 #include "pages.h"
 #include "state.h"
 
@@ -35,7 +35,7 @@ openpi_status admin_split(const char *address, char host[ADMIN_HOST], int *port,
     }
     if (!count || count >= ADMIN_HOST || !end || end == colon + 1 || *end || number < 0 || number > 65535)
         return fail(error, OPENPI_BAD_ARGUMENT,
-                    "--admin is '%.100s', expected HOST:PORT, as 127.0.0.1:9090 or [::1]:9090", address);
+                    "--admin is '%.100s', expected HOST:PORT, as 127.0.0.1:8642 or [::1]:8642", address);
     memcpy(host, begin, count);
     host[count] = 0;
     *port = (int)number;
@@ -43,33 +43,6 @@ openpi_status admin_split(const char *address, char host[ADMIN_HOST], int *port,
 }
 
 /* ---- who may ---------------------------------------------------------------------------------------- */
-
-/* Only a name can be pointed at this machine by somebody else: addresses, localhost and the option's own are
- * the operator's. Between brackets there is an IPv6 address and nothing else. */
-static int is_own_host(const admin *a, const char *value) {
-    char name[NET_HOST];
-    struct in6_addr address;
-    int brackets = value[0] == '[';
-    const char *begin = value + brackets;
-    size_t count = strcspn(begin, brackets ? "]" : ":");
-    if (count >= sizeof name || (brackets && begin[count] != ']')) return 0;
-    memcpy(name, begin, count);
-    name[count] = 0;
-    if (brackets) return inet_pton(AF_INET6, name, &address) == 1;
-    return ascii_same(name, "localhost") || ascii_same(name, a->host) ||
-           inet_pton(AF_INET, name, &address) == 1;
-}
-
-/* A browser says in Origin which page a POST comes from; other programs send none. */
-static int is_own_origin(const char *origin, const char *host) {
-    static const char *const schemes[] = {"http://", "https://"};
-    if (!*origin) return 1;
-    for (int i = 0; i < LENGTH(schemes); i++) {
-        size_t count = strlen(schemes[i]);
-        if (!strncmp(origin, schemes[i], count) && ascii_same(origin + count, host)) return 1;
-    }
-    return 0;
-}
 
 static int has_token(const admin *a, const net_head *head) {
     return !tokens_has_admin(a->tokens) || tokens_find_admin(a->tokens, head->authorization);
@@ -260,9 +233,9 @@ void admin_asked(admin *a, const net_head *head, net_page *page) {
     asked asked = {.path = head->path};
     const struct route *route = find(head, &asked, page);
     if (!route) return;
-    if (!tokens_has_admin(a->tokens) && !is_own_host(a, head->host))
+    if (!tokens_has_admin(a->tokens) && !origin_is_own_host(head->host, a->host))
         say(page, 403, "the header Host names no address of this machine\n");
-    else if (head->method == NET_POST && !is_own_origin(head->origin, head->host))
+    else if (head->method == NET_POST && !origin_is_own(head->origin, head->host))
         say(page, 403, "the header Origin is of another page\n");
     else if (!route->open && !has_token(a, head))
         say(page, 401, "no token of the class admin, or an unknown one\n");

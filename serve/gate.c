@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "fail.h"
+#include "origin.h"
 
 /* ---- refusals --------------------------------------------------------------------------------------- */
 
@@ -45,7 +46,20 @@ static int refuse_rate(const gate *a, const net_head *head, const token *token, 
     return answer(page, 503, "too many calls a second are reserved\n");
 }
 
+/* A web page of anywhere may open a WebSocket to a port of its reader's machine, also on loopback. */
+static int refuse_origin(const gate *a, const net_head *head, net_page *page) {
+    const serve_options *o = a->options;
+    if (!*head->origin || (o->allow_origin && origin_is_listed(head->origin, o->allow_origin))) return 0;
+    if (origin_is_own_host(head->host, o->host) && origin_is_own(head->origin, head->host)) return 0;
+    metrics_add_rejected(a->metrics, REJECTED_ORIGIN);
+    log_entry entry = refusal(head, NULL, "the header Origin is of another web page, see --allow-origin");
+    log_entry_write(a->log, &entry, "refused: a web page of %s, which --allow-origin does not name",
+                    head->origin);
+    return answer(page, 403, "the header Origin is of another web page, which --allow-origin does not name\n");
+}
+
 int gate_refuse(const gate *a, const net_head *head, net_page *page) {
+    if (refuse_origin(a, head, page)) return 1;
     const token *token = gate_token(a, head);
     if (!token) {
         metrics_add_rejected(a->metrics, REJECTED_TOKEN);
@@ -91,7 +105,7 @@ static openpi_status read_again(const gate *a, tokens *fresh, openpi_error *erro
 }
 
 void gate_renew(gate *a) {
-    static const char gone[] = "the token is no longer valid";
+    static const char gone[] = "the token is no longer valid: the file of --tokens has it no more";
     openpi_error error = OPENPI_ERROR_INIT;
     tokens fresh = {.count = 0};
     if (!a->options->tokens) return;

@@ -9,7 +9,7 @@
 static const char *const class_names[SCHEDULER_CLASSES] = {"shared", "reserved"};
 static const char *const result_names[REQUEST_RESULTS] = {"ok", "refused", "late", "failed", "gone"};
 static const char *const rejection_names[REJECTIONS] = {"token", "connections", "address", "reserved",
-                                                            "attempts"};
+                                                        "attempts", "origin"};
 static const char *const stage_names[METRICS_STAGES] = {"receive", "turn", "prepare_wait", "prepare",
                                                         "queue",   "run",  "send"};
 
@@ -18,8 +18,9 @@ const char *metrics_stage(int stage) { return stage_names[stage]; }
 const char *metrics_result(request_result result) { return result_names[result]; }
 
 /* The largest values that the buckets take, ascending; 0: there are no more. */
-static const double seconds_bounds[HISTOGRAM_BOUNDS] = {.001, .002, .003, .005, .0075, .01, .015, .02, .03,
-                                                        .05,  .075, .1,   .15,  .2,    .3,  .5,   .75, 1};
+static const double seconds_bounds[HISTOGRAM_BOUNDS] = {
+    .001, .002, .003, .005, .0075, .01, .015, .02, .03, .05, .075, .1, .15, .2, .3, .5, .75, 1,
+    2,    3,    5,    10,   20,    30};
 static const double batch_bounds[HISTOGRAM_BOUNDS] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 static const double bytes_bounds[HISTOGRAM_BOUNDS] = {1e3, 1e4, 1e5, 2e5, 3e5, 4e5, 5e5, 6e5,
                                                       8e5, 1e6, 2e6, 4e6, 8e6, 16e6};

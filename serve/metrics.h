@@ -50,10 +50,11 @@ typedef enum rejection {         /* why somebody got no WebSocket               
     REJECTED_ADDRESS,            /* --max-per-address                                                      */
     REJECTED_RESERVED,           /* too many calls a second are reserved                                   */
     REJECTED_ATTEMPTS,           /* --max-attempts                                                         */
+    REJECTED_ORIGIN,             /* a web page that --allow-origin does not name                           */
     REJECTIONS
 } rejection;
 
-enum { HISTOGRAM_BOUNDS = 18 };
+enum { HISTOGRAM_BOUNDS = 24 };
 
 typedef struct histogram {
     uint64_t counts[HISTOGRAM_BOUNDS + 1];     /* of each bucket alone; the last is above all bounds       */

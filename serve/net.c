@@ -5,10 +5,11 @@
  * otherwise see a reset instead of the reason. (The library's own way, lws_close_reason, loses the close
  * frame in Debian 12's build on libuv.) */
 #define _DEFAULT_SOURCE         /* struct tcp_info */
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -24,6 +25,8 @@ _Static_assert(LWS_PRE <= NET_HEADROOM, "a frame's head fits before a message");
 
 enum {
     HEAD_BYTES = 8 << 10,        /* of an HTTP request's head                                              */
+    NET_WHY = 200,
+    NEEDED = 16,                 /* descriptors, to begin with                                              */
     HEADS = 1024,                /* connections whose head is being read                                   */
     CLOSE_SECONDS = 2,           /* that a client has to answer a close                                    */
     WATCH_MS = 250,              /* between two looks at what clients take                                 */
@@ -196,7 +199,7 @@ static int established(net_peer *peer, struct lws *wsi) {
     peer->net = net_of(wsi);
     peer->heard_ms = clock_now();
     peer_count_from_here(peer);
-    memcpy(peer->address, head.address, sizeof peer->address);
+    snprintf(peer->address, sizeof peer->address, "%s", head.address);
     peer->key = head.head.key;
     peer->connection = peer->net->events->opened(peer->net->user, peer, &head.head);
     if (!peer->connection) {
@@ -261,11 +264,6 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
     }
 }
 
-static void on_signal(uv_signal_t *handle, int number) {
-    net *net = handle->data;
-    net->events->signalled(net->user, number);
-}
-
 static void on_timer(uv_timer_t *handle) {
     net *net = handle->data;
     net->events->timed(net->user);
@@ -320,8 +318,36 @@ static struct lws_context *context_of(net *net) {
     return create_for(net->limits.files, &info);
 }
 
+/* What the library needs from the system: with less its context fails half made. Returns 0 with why. */
+static int system_has(char why[NET_WHY]) {
+    int held[NEEDED], count = 0, random = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    if (random < 0) {
+        snprintf(why, NET_WHY, "/dev/urandom cannot be opened: %s", strerror(errno));
+        return 0;
+    }
+    while (count < NEEDED && (held[count] = fcntl(random, F_DUPFD_CLOEXEC, 0)) >= 0) count++;
+    for (int i = 0; i < count; i++) close(held[i]);
+    close(random);
+    if (count == NEEDED) return 1;
+    snprintf(why, NET_WHY, "%d descriptors are left, expected %d or more (ulimit -n)", count + 1, NEEDED + 1);
+    return 0;
+}
+
+/* The library has left handles in the loop that it has freed: neither is touched again. The process ends. */
+static openpi_status refuse_context(net *made, openpi_error *error) {
+    if (made->spare >= 0) close(made->spare);
+    tls_free(made->pair);
+    return fail(error, OPENPI_SYSTEM,
+                "libwebsockets cannot start on libuv: is the package libwebsockets-evlib-uv installed?");
+}
+
 openpi_status net_open(const net_events *events, void *user, const net_limits *limits, tls_pair *pair,
                        net **out, openpi_error *error) {
+    char why[NET_WHY];
+    if (!system_has(why)) {
+        tls_free(pair);
+        return fail(error, OPENPI_SYSTEM, "the network cannot start: %s", why);
+    }
     net *made = calloc(1, sizeof *made);
     if (!made) {
         tls_free(pair);
@@ -340,10 +366,6 @@ openpi_status net_open(const net_events *events, void *user, const net_limits *l
         free(made);
         return fail(error, OPENPI_SYSTEM, "the network's loop cannot be made");
     }
-    for (int i = 0; i < SIGNALS; i++) {
-        uv_signal_init(&made->loop, &made->signals[i]);
-        made->signals[i].data = made;
-    }
     uv_timer_init(&made->loop, &made->timer);
     uv_timer_init(&made->loop, &made->watch);
     uv_timer_init(&made->loop, &made->tick);
@@ -354,11 +376,7 @@ openpi_status net_open(const net_events *events, void *user, const net_limits *l
     made->may_look = sysconf(_SC_NPROCESSORS_ONLN) >= ALERT_PROCESSORS;
     made->timer.data = made->watch.data = made->tick.data = made;
     made->context = context_of(made);
-    if (!made->context) {
-        net_close(made);
-        return fail(error, OPENPI_SYSTEM,
-                    "libwebsockets cannot start on libuv: is the package libwebsockets-evlib-uv installed?");
-    }
+    if (!made->context) return refuse_context(made, error);
     made->vhost = lws_get_vhost_by_name(made->context, "default");
     *out = made;
     return OPENPI_OK;
@@ -373,10 +391,8 @@ int net_port(const net *net, net_side side) { return net->ports[side]; }
 int net_is_plain(const net *net, net_side side) { return !net->pair || net->plain[side]; }
 
 openpi_status net_listen(net *net, openpi_error *error) {
-    static const int numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
     SERVE_TRY(listeners_start(net, error));
     uv_timer_start(&net->watch, limits_watch, WATCH_MS, WATCH_MS);
-    for (int i = 0; i < SIGNALS; i++) uv_signal_start(&net->signals[i], on_signal, numbers[i]);
     return OPENPI_OK;
 }
 
@@ -396,7 +412,6 @@ void net_close(net *net) {
     if (!net) return;
     net->closing = 1;
     for (int side = 0; side < NET_SIDES; side++) net_deafen(net, (net_side)side);
-    for (int i = 0; i < SIGNALS; i++) uv_close((uv_handle_t *)&net->signals[i], NULL);
     uv_close((uv_handle_t *)&net->timer, NULL);
     uv_close((uv_handle_t *)&net->watch, NULL);
     uv_close((uv_handle_t *)&net->tick, NULL);

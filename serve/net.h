@@ -96,8 +96,6 @@ typedef struct net_events {
     void (*closed)(void *connection);
     /* After net_wake; several calls may be one event. */
     void (*woken)(void *user);
-    /* SIGTERM, SIGINT or SIGHUP, which from net_listen on end nothing by themselves. */
-    void (*signalled)(void *user, int signal);
     /* After net_after. */
     void (*timed)(void *user);
     /* Again and again after net_every. */

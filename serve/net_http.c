@@ -74,8 +74,7 @@ void http_read_head(struct lws *wsi, int upgrade, http_head *out) {
     read_header(wsi, WSI_TOKEN_HTTP_AUTHORIZATION, out->authorization, sizeof out->authorization);
     read_header(wsi, WSI_TOKEN_HOST, out->host, sizeof out->host);
     read_header(wsi, WSI_TOKEN_ORIGIN, out->origin, sizeof out->origin);
-    out->address[0] = 0;
-    lws_get_peer_simple(wsi, out->address, sizeof out->address);
+    address_text(&visitor_of(wsi)->from, out->address);
     out->head = (net_head){.side = visitor_of(wsi)->to->side,
                            .method = method,
                            .path = out->path,

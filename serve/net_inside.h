@@ -13,7 +13,6 @@
 
 enum {
     LISTENERS = 16,              /* addresses of both sides' host names                                    */
-    SIGNALS = 3,
     READ_BYTES = 128 << 10,      /* of a socket at once: a request is there in four turns                  */
     CLOSE_REASON = 120,          /* bytes of a close's text                                                */
 };
@@ -93,7 +92,6 @@ struct net {
     listener listeners[LISTENERS];
     int listener_count, ports[NET_SIDES];
     int plain[NET_SIDES];        /* 1: without TLS, where there is a pair                                  */
-    uv_signal_t signals[SIGNALS];
     uv_timer_t timer, watch, tick;
     uv_idle_t looking;           /* while it is active the loop does not sleep                             */
     int64_t look_until;          /* nanoseconds                                                            */
@@ -179,6 +177,8 @@ drop_reason visitor_reason(const net *net, const visitor *visitor);
 /* Tells that it was dropped. */
 void visitor_tell(net *net, const visitor *visitor, drop_reason why);
 
+/* As text, also where the client has left. */
+void address_text(const struct sockaddr_storage *from, char text[NET_ADDRESS]);
 /* The pause is over. */
 void listeners_go_on(uv_timer_t *pause);
 /* From now on connections are accepted. */

@@ -28,6 +28,20 @@ enum {
 
 /* ---- addresses -------------------------------------------------------------------------------------- */
 
+/* What is said where the port cannot be had: a second server on the machine has the same default. */
+static openpi_status refuse_port(net_side side, const char *host, int port, openpi_error *error) {
+    int why = errno;
+    const char *what = side == NET_ADMIN ? "admin port" : "robots' port";
+    const char *other = side == NET_ADMIN ? "--admin HOST:PORT gives another one, --no-admin none"
+                                          : "--port gives another one";
+    if (why != EADDRINUSE)
+        return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on %s, port %d (the %s): %s", host, port, what,
+                    strerror(why));
+    return fail(error, OPENPI_BAD_ARGUMENT,
+                "cannot listen on %s, port %d (the %s): %s, another program has it; %s", host, port, what,
+                strerror(why), other);
+}
+
 /* What a name has besides addresses of this machine is left out: ::1 where IPv6 is switched off. */
 static openpi_status bind_all(net *net, net_side side, struct addrinfo *list, const char *host, int port,
                               openpi_error *error) {
@@ -39,8 +53,7 @@ static openpi_status bind_all(net *net, net_side side, struct addrinfo *list, co
         int absent = fd < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL);
         if (absent && (*used || at->ai_next)) continue;
         if (fd < 0)
-            return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on %s, port %d: %s", host,
-                        *used ? *used : port, strerror(errno));
+            return refuse_port(side, host, *used ? *used : port, error);
         net->listeners[net->listener_count++] = (listener){.net = net, .side = side, .fd = fd};
         *used = socket_port(fd);
     }
@@ -109,9 +122,13 @@ typedef struct caller {
     char text[NET_ADDRESS];
 } caller;
 
+void address_text(const struct sockaddr_storage *from, char text[NET_ADDRESS]) {
+    text[0] = 0;
+    getnameinfo((const struct sockaddr *)from, sizeof *from, text, NET_ADDRESS, NULL, 0, NI_NUMERICHOST);
+}
+
 static const char *text_of(caller *c) {
-    c->text[0] = 0;
-    getnameinfo((struct sockaddr *)&c->from, c->bytes, c->text, sizeof c->text, NULL, 0, NI_NUMERICHOST);
+    address_text(&c->from, c->text);
     return c->text;
 }
 
@@ -252,11 +269,11 @@ openpi_status listeners_start(net *net, openpi_error *error) {
     for (int i = 0; i < net->listener_count; i++) {
         listener *l = &net->listeners[i];
         int one = 1, most = SEND_BYTES;
+        setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);     /* for who listens after us      */
         setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);     /* accepted ones inherit both    */
         setsockopt(l->fd, SOL_SOCKET, SO_SNDBUF, &most, sizeof most);
         if (listen(l->fd, SOMAXCONN))
-            return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on port %d: %s", net->ports[l->side],
-                        strerror(errno));
+            return refuse_port(l->side, "its address", net->ports[l->side], error);
         uv_poll_init(&net->loop, &l->poll, l->fd);
         l->poll.data = l;
         l->active = 1;

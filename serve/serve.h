@@ -4,7 +4,7 @@
 
 #include "openpi.h"
 
-#define SERVE_ADMIN "127.0.0.1:9090"
+#define SERVE_ADMIN "127.0.0.1:8642"
 
 enum {
     SERVE_PORT = 8000,
@@ -30,6 +30,7 @@ typedef struct serve_options {
     uint64_t seed;               /* of the noise of requests without their own                             */
     const char *host;            /* 127.0.0.1                                                              */
     int port;                    /* 0: one that is free                                                    */
+    const char *allow_origin;    /* web pages that may connect, with commas, or "*"; the server's own      */
     int trust_network;           /* 1: other machines may connect without tokens and TLS                   */
     const char *admin;           /* HOST:PORT of the admin port; NULL: there is none                       */
     int drain_seconds;           /* SERVE_DRAIN_SECONDS                                                    */

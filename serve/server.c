@@ -5,7 +5,6 @@
  * Whatever can be wrong with the options is found before the model is loaded, and the port only accepts
  * robots when a call was answered. */
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +58,7 @@ typedef struct server {
     connections connections;
     uint8_t metadata[NET_HEADROOM + METADATA_BYTES], last_words[NET_HEADROOM + sizeof device_lost];
     int draining, ending, reloading;
+    signals_seen signals;        /* that were acted on                                                     */
     pthread_mutex_t lock;        /* of `lost`                                                              */
     char lost[500];              /* the sentence of the first device that was lost                         */
 } server;
@@ -179,26 +179,6 @@ static void say_last_words(server *s) {
     connections_lose(&s->connections, &message, CLOSE_RESTART, device_lost);
 }
 
-static void on_woken(void *user) {
-    server *s = user;
-    settle(s);
-    if (s->reloading && reload_is_over(s->reload)) {
-        s->reloading = 0;
-        if (!s->draining) systemd_report(&s->systemd, "READY=1");
-    }
-    pthread_mutex_lock(&s->lock);
-    int lost = s->lost[0] != 0;
-    pthread_mutex_unlock(&s->lock);
-    if (!lost || s->ending) return;
-    log_entry entry = {.level = LOG_LEVEL_ERROR, .event = "device lost"};
-    log_entry_write(&s->log, &entry, "%s", s->lost);
-    systemd_report(&s->systemd, "STOPPING=1\nSTATUS=%s", s->lost);
-    s->draining = s->ending = 1;
-    net_deafen(s->net, NET_ROBOTS);
-    say_last_words(s);
-    net_after(s->net, DRAIN_CLOSING_MS);
-}
-
 /* Connections that are open keep the certificate that they began with. */
 static void renew_certificate(server *s) {
     const serve_options *o = s->options;
@@ -239,15 +219,43 @@ static void reload_all(void *user) {
     reload_ask(s->reload);
 }
 
-/* The first signal drains, the second one ends. */
-static void on_signalled(void *user, int number) {
+/* On the signals' thread. */
+static void on_signal(void *user) {
     server *s = user;
-    if (number == SIGHUP) {
-        reload_all(s);
-        return;
+    net_wake(s->net);
+}
+
+/* The first signal drains, the second one ends. */
+static void act_on_signals(server *s) {
+    signals_seen now = signals_look();
+    int reloads = now.reloads > s->signals.reloads, ends = now.ends - s->signals.ends;
+    s->signals = now;
+    if (reloads) reload_all(s);
+    for (int i = 0; i < ends; i++) {
+        if (s->draining) net_after(s->net, 0);
+        drain(s);
     }
-    if (s->draining) net_after(s->net, 0);
-    drain(s);
+}
+
+static void on_woken(void *user) {
+    server *s = user;
+    settle(s);
+    act_on_signals(s);
+    if (s->reloading && reload_is_over(s->reload)) {
+        s->reloading = 0;
+        if (!s->draining) systemd_report(&s->systemd, "READY=1");
+    }
+    pthread_mutex_lock(&s->lock);
+    int lost = s->lost[0] != 0;
+    pthread_mutex_unlock(&s->lock);
+    if (!lost || s->ending) return;
+    log_entry entry = {.level = LOG_LEVEL_ERROR, .event = "device lost"};
+    log_entry_write(&s->log, &entry, "%s", s->lost);
+    systemd_report(&s->systemd, "STOPPING=1\nSTATUS=%s", s->lost);
+    s->draining = s->ending = 1;
+    net_deafen(s->net, NET_ROBOTS);
+    say_last_words(s);
+    net_after(s->net, DRAIN_CLOSING_MS);
 }
 
 /* The time for draining is over: connections that are left are closed, then the loop ends. */
@@ -296,7 +304,6 @@ static const net_events events = {
     .sent = connection_sent,
     .closed = connection_closed,
     .woken = on_woken,
-    .signalled = on_signalled,
     .timed = on_timed,
     .dropped = on_dropped,
     .too_often = on_too_often,
@@ -340,7 +347,7 @@ static openpi_status open_address(server *s, openpi_error *error) {
 
 static int is_cancelled(void *user) {
     (void)user;
-    return signals_end();
+    return signals_look().ends > 0;
 }
 
 static openpi_status open_weights(server *s, openpi_error *error) {
@@ -483,8 +490,8 @@ static openpi_status run(server *s, openpi_error *error) {
     open_gate(s);
     open_admin(s);
     SERVE_TRY(net_listen(s->net, error));
-    signals_unblock();
     say_ready(s);
+    signals_serve(on_signal, s);
     net_run(s->net);
     return s->lost[0] ? fail(error, OPENPI_DEVICE_LOST, "%s", s->lost) : OPENPI_OK;
 }
@@ -525,8 +532,9 @@ openpi_status serve(const serve_options *options, int *busy, openpi_error *error
     queue_open(&s->answered);
     metrics_open(&s->metrics);
     pthread_mutex_init(&s->lock, NULL);
-    signals_block();
-    openpi_status status = run(s, error);
+    openpi_status status = signals_open(&s->log, error);
+    if (status == OPENPI_OK) status = run(s, error);
+    signals_close();
     *busy = status == OPENPI_OK && connections_running(&s->connections) > 0;
     if (*busy) {
         reload_abandon(s->reload);
@@ -537,6 +545,7 @@ openpi_status serve(const serve_options *options, int *busy, openpi_error *error
     if (status == OPENPI_OK) log_line(&s->log, "drained", "drained");
     if (status == OPENPI_CANCELLED) log_line(&s->log, "ended", "ended while the model was loaded");
     close_all(s);
+    signals_closed();
     log_close(&s->log);
     free(s);
     return status == OPENPI_CANCELLED ? OPENPI_OK : status;

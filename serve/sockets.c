@@ -31,14 +31,18 @@ int socket_port(int fd) {
     return ntohs(((struct sockaddr_in6 *)(void *)&address)->sin6_port);
 }
 
+/* Not at once with SO_REUSEADDR: two that have it may bind the same port while neither listens. Only where
+ * connections of before are still in the system's memory the port cannot be had without it. */
 int socket_bind(const struct addrinfo *at) {
     int one = 1, fd = socket(at->ai_family, at->ai_socktype, at->ai_protocol);
     if (fd < 0) return -1;
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     fcntl(fd, F_SETFL, O_NONBLOCK);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (at->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
     if (!bind(fd, at->ai_addr, at->ai_addrlen)) return fd;
+    int taken = errno == EADDRINUSE;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (taken && !bind(fd, at->ai_addr, at->ai_addrlen)) return fd;
     int why = errno;
     close(fd);
     errno = why;

@@ -25,7 +25,12 @@ struct tls_pair {
 static openpi_status open_file(const char *path, FILE **out, struct stat *about, openpi_error *error) {
     char why[REGULAR_WHY];
     *out = regular_open(path, FILE_BYTES, about, why);
-    return *out ? OPENPI_OK : fail(error, OPENPI_BAD_ARGUMENT, "%s: %s", path, why);
+    if (!*out) return fail(error, OPENPI_BAD_ARGUMENT, "%s: %s", path, why);
+    if (!(about->st_mode & S_IWOTH)) return OPENPI_OK;
+    fclose(*out);
+    return fail(error, OPENPI_BAD_ARGUMENT,
+                "%s: everybody on this machine can write it (mode %03o), expected at most mode 664", path,
+                (unsigned)about->st_mode & 0777);
 }
 
 /* What the PEM reader stopped at, which is no error at the file's end. */

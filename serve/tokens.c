@@ -9,6 +9,7 @@
 
 #include "base/ascii.h"
 #include "fail.h"
+#include "log_text.h"
 #include "regular.h"
 #include "serve.h"
 
@@ -27,6 +28,14 @@ typedef struct place {
     const char *path;
     int line;
 } place;
+
+enum { SHOWN = 120 };
+
+/* What a file or a command line says, as it can stand in a sentence on a terminal. */
+static const char *show(const char *text, char out[SHOWN]) {
+    log_escape(out, SHOWN, text, LOG_TEXT);
+    return out;
+}
 
 /* ---- one line --------------------------------------------------------------------------------------- */
 
@@ -61,33 +70,34 @@ static int is_name(const char *text) {
 }
 
 static openpi_status read_rate(const place *at, const char *text, token *out, openpi_error *error) {
-    char *end;
+    char *end, shown[SHOWN];
     if (out->class == SCHEDULER_SHARED) {
         if (!strcmp(text, "-")) return OPENPI_OK;
         return fail(error, OPENPI_BAD_ARGUMENT,
                     "%s, line %d: the rate of '%s' is '%.40s'; a %s token has none, expected -", at->path,
-                    at->line, out->name, text, out->admin ? "admin" : "shared");
+                    at->line, out->name, show(text, shown), out->admin ? "admin" : "shared");
     }
     out->rate = ascii_number(text, &end);
     if (!*end && ascii_is_digit(*text) && out->rate > 0 && out->rate <= TOKEN_RATE) return OPENPI_OK;
     return fail(error, OPENPI_BAD_ARGUMENT,
                 "%s, line %d: the rate of '%s' is '%.40s', expected calls a second, above 0 and at most %d",
-                at->path, at->line, out->name, text, TOKEN_RATE);
+                at->path, at->line, out->name, show(text, shown), TOKEN_RATE);
 }
 
 static openpi_status read_fields(const place *at, char *const fields[FIELDS], token *out,
                                  openpi_error *error) {
+    char shown[SHOWN];
     if (!is_name(fields[0]))
         return fail(error, OPENPI_BAD_ARGUMENT,
                     "%s, line %d: the name is '%.80s', expected 1 to %d letters, digits, dots, - and _",
-                    at->path, at->line, fields[0], TOKEN_NAME - 1);
+                    at->path, at->line, show(fields[0], shown), TOKEN_NAME - 1);
     snprintf(out->name, sizeof out->name, "%s", fields[0]);
     int reserved = !strcmp(fields[1], "reserved");
     out->admin = !strcmp(fields[1], "admin");
     if (!reserved && !out->admin && strcmp(fields[1], "shared"))
         return fail(error, OPENPI_BAD_ARGUMENT,
                     "%s, line %d: the class of '%s' is '%.40s', expected reserved, shared or admin", at->path,
-                    at->line, out->name, fields[1]);
+                    at->line, out->name, show(fields[1], shown));
     out->class = reserved ? SCHEDULER_RESERVED : SCHEDULER_SHARED;
     SERVE_TRY(read_rate(at, fields[2], out, error));
     if (read_digest(fields[3], out->digest)) return OPENPI_OK;
@@ -219,7 +229,13 @@ openpi_status tokens_open(const char *path, tokens *out, openpi_error *error) {
     char why[REGULAR_WHY];
     FILE *file = regular_open(path, FILE_BYTES, &about, why);
     if (!file) return fail(error, OPENPI_BAD_ARGUMENT, "cannot read %s: %s", path, why);
-    openpi_status status = read_file(file, path, out, error);
+    openpi_status status = OPENPI_OK;
+    if (about.st_mode & S_IWOTH)
+        status = fail(error, OPENPI_BAD_ARGUMENT,
+                      "%s: everybody on this machine can write the tokens (mode %03o), expected at most "
+                      "mode 664",
+                      path, (unsigned)about.st_mode & 0777);
+    if (status == OPENPI_OK) status = read_file(file, path, out, error);
     fclose(file);
     if (status != OPENPI_OK) tokens_close(out);
     return status;
@@ -287,11 +303,11 @@ int tokens_has_admin(const tokens *tokens) {
 openpi_status serve_new_token(const char *name, const char *class, int rate, serve_token *out,
                               openpi_error *error) {
     uint8_t bytes[KEY_BYTES], digest[DIGEST_BYTES];
-    char hex[2 * DIGEST_BYTES + 1], calls[16];
+    char hex[2 * DIGEST_BYTES + 1], calls[16], shown[SHOWN];
     if (!is_name(name))
         return fail(error, OPENPI_BAD_ARGUMENT,
-                    "--new-token is '%.80s', expected 1 to %d letters, digits, dots, - and _", name,
-                    TOKEN_NAME - 1);
+                    "--new-token is '%.80s', expected 1 to %d letters, digits, dots, - and _",
+                    show(name, shown), TOKEN_NAME - 1);
     if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
         return fail(error, OPENPI_SYSTEM, "the system has no random bytes: %s", strerror(errno));
     write_hex(bytes, KEY_BYTES, out->key);

@@ -141,6 +141,9 @@ static void histograms(void **state) {
     must_be(text, "openpi_request_duration_seconds_bucket{le=\"0.02\"}", 1);
     must_be(text, "openpi_request_duration_seconds_bucket{le=\"0.03\"}", 3);
     must_be(text, "openpi_request_duration_seconds_bucket{le=\"1\"}", 3);
+    must_be(text, "openpi_request_duration_seconds_bucket{le=\"2\"}", 3);
+    must_be(text, "openpi_request_duration_seconds_bucket{le=\"3\"}", 4);
+    must_be(text, "openpi_request_duration_seconds_bucket{le=\"30\"}", 4);
     must_be(text, "openpi_request_duration_seconds_bucket{le=\"+Inf\"}", 4);
     must_be(text, "openpi_request_duration_seconds_count", 4);
     must_be(text, "openpi_request_duration_seconds_sum", .021 + .021 + .006 + 3);

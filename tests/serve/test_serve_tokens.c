@@ -75,6 +75,24 @@ static openpi_status open_text(const char *text, size_t count, tokens *all, open
     return tokens_open(scratch_path(&box, "tokens"), all, error);
 }
 
+/* What everybody can write is nobody's list; what a file says reaches a terminal escaped. */
+static void files_of_others(void **state) {
+    (void)state;
+    static const char good[] = "arm shared - " A "\n", odd[] = "a\033[31mb shared - " A "\n";
+    tokens all;
+    openpi_error error = OPENPI_ERROR_INIT;
+    assert_int_equal(scratch_write(&box, "tokens", good, sizeof good - 1), 0);
+    assert_int_equal(chmod(scratch_path(&box, "tokens"), 0666), 0);
+    assert_int_equal(tokens_open(scratch_path(&box, "tokens"), &all, &error), OPENPI_BAD_ARGUMENT);
+    assert_non_null(strstr(error.message, "everybody on this machine can write the tokens (mode 666)"));
+    assert_int_equal(chmod(scratch_path(&box, "tokens"), 0664), 0);
+    all = (tokens){.count = 0};
+    assert_int_equal(tokens_open(scratch_path(&box, "tokens"), &all, &error), OPENPI_OK);
+    tokens_close(&all);
+    assert_int_equal(open_text(odd, sizeof odd - 1, &all, &error), OPENPI_BAD_ARGUMENT);
+    assert_non_null(strstr(error.message, "the name is 'a\\u001b[31mb'"));
+}
+
 static void files_that_are_read(void **state) {
     (void)state;
     tokens all;
@@ -453,6 +471,7 @@ static void rates_are_reserved(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vectors_of_nist),     cmocka_unit_test(digests_are_compared_whole),
+        cmocka_unit_test(files_of_others),
         cmocka_unit_test(files_that_are_read), cmocka_unit_test(lines_that_are_refused),
         cmocka_unit_test(as_many_as_may_be),   cmocka_unit_test(keys_in_headers),
         cmocka_unit_test(new_tokens),          cmocka_unit_test(only_tokens_connect),
