@@ -7,6 +7,9 @@
  * robot takes an observation, sends it if no other one waits for its reply, and executes the next action. A
  * reply replaces the queue of actions, without the steps that were executed since its observation.
  *
+ * A server that drains, because it is restarted, closes the connection: the robot executes what is left of
+ * its chunk, holds still, and connects again every second.
+ *
  * examples/rtc_client.py is the same in Python. WebSocket is cli/bench/ws_client.c, on libwebsockets;
  * messages are packed by msgpack-c. This robot is a DROID arm that sees grey: observe() and execute() are
  * yours.
@@ -31,6 +34,7 @@ enum {
     EVERY = 5,                   /* steps of a chunk to execute before the next one is asked for           */
     CHUNK = 64,                  /* steps of a chunk at most                                               */
     LATENCIES = 20,
+    AGAIN_MS = 1000,             /* until the next try to connect                                          */
 };
 
 typedef struct observation {
@@ -40,7 +44,10 @@ typedef struct observation {
 
 typedef struct robot {
     ws_client *client;
-    ws_socket *socket;
+    ws_socket *socket;           /* NULL: none                                                             */
+    const char *key;             /* of a token; NULL: none                                                 */
+    int ready, ticks;            /* 1: the server's metadata came; the control loop has begun              */
+    double connect_ms;           /* when to connect again; 0: not                                          */
     double rate, due_ms;         /* steps a second; when the next tick is                                  */
     int steps, executed, held;   /* to execute; so far; ticks without an action                            */
     double chunk[CHUNK][DIMS];
@@ -219,6 +226,9 @@ static void on_received(void *user, const uint8_t *bytes, size_t count, int text
         take_reply(r, bytes, count);
     } else {
         take_metadata(r, bytes, count);
+        r->ready = 1;
+        if (r->ticks) return;
+        r->ticks = 1;
         r->due_ms = now_ms();
         ws_client_after(r->client, 0);
     }
@@ -228,14 +238,29 @@ static void on_sent(void *user) { (void)user; }
 
 static void on_closed(void *user, const char *why) {
     robot *r = user;
-    if (r->executed < r->steps) stop(r, why);
+    if (r->executed == r->steps) return;
+    if (!r->ticks) {             /* there was no server from the beginning                                 */
+        stop(r, why);
+        return;
+    }
+    if (r->ready) fprintf(stderr, "robot: %s; connects again\n", why);
+    r->socket = NULL;
+    r->ready = r->asked = 0;
+    r->connect_ms = now_ms() + AGAIN_MS;
+}
+
+static void connect_again(robot *r) {
+    if (!(r->connect_ms > 0) || now_ms() < r->connect_ms) return;
+    r->connect_ms = 0;
+    if (!ws_connect(r->client, r->key, r)) stop(r, "no memory to connect again");
 }
 
 /* A step of the robot. */
 static void on_tick(void *user) {
     robot *r = user;
     int due = !r->rows || r->next >= (EVERY < r->rows ? EVERY : r->rows);
-    if (!r->asked && due) ask(r);
+    connect_again(r);
+    if (r->ready && !r->asked && due) ask(r);
     if (r->next < r->rows) {
         execute(r->chunk[r->next++]);
         r->executed++;
@@ -262,7 +287,8 @@ int main(int count, char **words) {
     }
     msgpack_sbuffer_init(&r.request);
     r.client = ws_client_open(&events, &address, &r, why);
-    if (!r.client || !ws_connect(r.client, getenv("OPENPI_KEY"), &r)) {
+    r.key = getenv("OPENPI_KEY");
+    if (!r.client || !ws_connect(r.client, r.key, &r)) {
         fprintf(stderr, "robot: %s\n", why);
         return 1;
     }

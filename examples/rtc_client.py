@@ -9,6 +9,7 @@ the delay, from the latencies measured so far. A server that knows no "openpi/rt
 """
 import argparse
 import collections
+import functools
 import math
 import threading
 import time
@@ -18,10 +19,11 @@ from openpi_client.websocket_client_policy import WebsocketClientPolicy
 
 
 class RealTimeChunks:
-    """Call step() at the robot's rate. `every`: a new chunk is asked for after so many steps of the one before."""
+    """Call step() at the robot's rate. `every`: a new chunk is asked for after so many steps of the one before. `connect`
+    makes a new policy where a server that is restarted has closed the connection."""
 
-    def __init__(self, policy, rate, every=5):
-        self._policy, self._rate, self._every = policy, rate, every
+    def __init__(self, policy, rate, every=5, connect=None):
+        self._policy, self._rate, self._every, self._connect = policy, rate, every, connect
         about = policy.get_server_metadata().get("openpi_server", {})
         self._most_delay = about.get("rtc_max_delay") or about.get("horizon", 50) - 1
         self._changed = threading.Condition()
@@ -76,13 +78,26 @@ class RealTimeChunks:
             self.chunks += 1
         return True
 
+    def _again(self):
+        while not self._stopped:
+            try:
+                self._policy = self._connect()
+                return
+            except OSError:
+                time.sleep(1)
+
     def _run(self):
-        try:
-            while self._ask():
-                pass
-        except Exception as error:  # pylint: disable=broad-except
-            with self._changed:
-                self._error = error
+        more = True
+        while more:
+            try:
+                more = self._ask()
+            except Exception as error:  # pylint: disable=broad-except
+                if self._connect and type(error).__name__.startswith("ConnectionClosed"):
+                    self._again()
+                    continue
+                with self._changed:
+                    self._error = error
+                    return
 
 
 def observe():
@@ -105,7 +120,8 @@ def main():
     parser.add_argument("--rate", type=float, default=15, help="steps a second, 10 to 50")
     parser.add_argument("--steps", type=int, default=300, help="steps to execute")
     options = parser.parse_args()
-    chunks = RealTimeChunks(WebsocketClientPolicy(options.host, options.port, options.api_key), options.rate)
+    connect = functools.partial(WebsocketClientPolicy, options.host, options.port, options.api_key)
+    chunks = RealTimeChunks(connect(), options.rate, connect=connect)
     executed, held, due = 0, 0, time.monotonic()
     while executed < options.steps:
         action = chunks.step(observe())

@@ -68,4 +68,30 @@ try:
 except RuntimeError as error:
     assert "no such robot" in str(error)
 chunks.close()
+
+
+class ConnectionClosedOK(Exception):
+    """As websockets raises it, by its name."""
+
+
+class Drains(Policy):
+    def infer(self, request):
+        raise ConnectionClosedOK("1001")
+
+
+tries = []
+
+
+def connect():
+    tries.append(1)
+    if len(tries) == 1:
+        raise ConnectionRefusedError
+    return Policy(0)
+
+
+chunks = rtc_client.RealTimeChunks(Drains(0), rate=50, connect=connect)
+while chunks.step({"step": 0}) is None:
+    time.sleep(0.0005)
+chunks.close()
+assert len(tries) == 2
 print("every step was executed once")

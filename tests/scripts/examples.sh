@@ -11,7 +11,7 @@ did=
 bad() { echo "FAILED: $*"; status=1; }
 
 lines=$(wc -l <"$SOURCE/examples/rtc_client.py")
-[ "$lines" -le 120 ] || bad "examples/rtc_client.py has $lines lines, expected at most 120"
+[ "$lines" -le 140 ] || bad "examples/rtc_client.py has $lines lines, expected at most 140"
 for python in python3 /usr/bin/python3; do
     "$python" -c 'import numpy' 2>/dev/null || continue
     PYTHONDONTWRITEBYTECODE=1 "$python" "$SOURCE/tests/scripts/examples.py" "$SOURCE/examples" || bad "rtc_client.py"
@@ -22,7 +22,7 @@ done
 # OPTIONS…: a server for a DROID arm with chunks of 12 steps, at $address.
 start() {
     : >"$box/log"                # without the lines of the server before
-    "$BUILD/openpi" serve "$@" --robot droid --threads 2 --steps 1 --horizon 12 --port 0 --no-admin --log-format text \
+    "$BUILD/openpi" serve --port "${port:-0}" "$@" --robot droid --threads 2 --steps 1 --horizon 12 --no-admin --log-format text \
         2>>"$box/log" &
     server=$!
     until grep -q 'ready on ws:' "$box/log"; do
@@ -49,6 +49,16 @@ if [ -x "${ROBOT:-}" ]; then
     did=1
     start --synthetic tiny
     must_move 50
+    # A server that drains and comes back on the same port: the robot connects again.
+    port=${address##*:}
+    "$ROBOT" "$address" 50 150 >"$box/out" 2>"$box/said" &
+    robot=$!
+    sleep 1
+    stop
+    start --synthetic tiny
+    port=
+    wait "$robot" || bad "the robot did not connect again: $(cat "$box/said")"
+    grep -q 'connects again' "$box/said" || bad "the robot did not notice: $(cat "$box/said")"
     "$ROBOT" "$address" 50 >/dev/null 2>&1
     [ $? -eq 2 ] || bad "the robot took too few words"
     stop
