@@ -14,7 +14,7 @@ enum {
 };
 
 typedef struct serve_values {
-    const char *allow_origin;
+    const char *allow_origin, *default_prompt;
     const char *synthetic, *robot, *config, *norm_stats, *assets, *tokenizer, *host, *admin, *tokens;
     const char *new_token, *tls_certificate, *tls_key;
     int token_class, rate, no_admin, log_format, log_requests;
@@ -64,6 +64,7 @@ static int serve_run(const void *values, char **positional, int count) {
                              .policy = OPENPI_POLICY_OPTIONS_INIT,
                              .horizon = v->horizon,
                              .steps = v->steps,
+                             .default_prompt = v->default_prompt,
                              .seed = v->seed,
                              .host = v->host,
                              .port = v->port,
@@ -140,6 +141,8 @@ static const option_row options[] = {
     LORA_OPTIONS(serve_values, lora),
     {OPTION_HEADING, .name = "Policy"},
     POLICY_OPTIONS(serve_values),
+    {OPTION_TEXT, "default-prompt", "TEXT",
+     "of requests without a prompt (default: the robot's, where it has one)", .offset = AT(default_prompt)},
     {OPTION_HEADING, .name = "Sampling"},
     {OPTION_INT, "horizon", "N",
      "actions of a chunk (default: the config's or the checkpoint's)",

@@ -596,6 +596,11 @@ OPENPI_API openpi_status openpi_policy_open(const char *checkpoint, const openpi
                                             openpi_policy **policy, openpi_error *error);
 OPENPI_API void openpi_policy_close(openpi_policy *policy);
 
+/* The prompt of observations that have none, in place of the robot's default; at most 1,023 bytes, copied.
+ * Before any request of the policy is prepared. */
+OPENPI_API openpi_status openpi_policy_default_prompt(openpi_policy *policy, const char *prompt,
+                                                      openpi_error *error);
+
 typedef struct openpi_policy_info {
     size_t size;                 /* sizeof(openpi_policy_info)                                       */
     char robot[64];

@@ -55,6 +55,10 @@ openpi_status model_open(const char *checkpoint, const openpi_policy_options *op
     return OPENPI_OK;
 }
 
+openpi_status model_default_prompt(model *model, const char *prompt, openpi_error *error) {
+    return prompt ? openpi_policy_default_prompt(model->policy, prompt, error) : OPENPI_OK;
+}
+
 model *model_hold(model *model) {
     atomic_fetch_add(&model->holders, 1);
     return model;

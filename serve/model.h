@@ -42,6 +42,8 @@ typedef struct model {
 /* Reads the policy. `horizon` of the sessions, 0: the checkpoint's. The caller holds *out. */
 openpi_status model_open(const char *checkpoint, const openpi_policy_options *options, int horizon,
                          uint64_t number, model **out, openpi_error *error);
+/* The prompt of requests that have none; NULL: the robot's, as it is. */
+openpi_status model_default_prompt(model *model, const char *prompt, openpi_error *error);
 /* Takes the notes of an engine that has loaded the model's weights. */
 void model_take_notes(model *model, const openpi_engine *engine);
 /* One log line a note, warnings as such. */

@@ -44,7 +44,8 @@ static openpi_status load(reload *r, model **out, device **devices, openpi_error
                                                                                   : serve->checkpoint;
     model *fresh;
     SERVE_TRY(model_open(path, &serve->policy, serve->horizon, r->running->number + 1, &fresh, error));
-    openpi_status status = model_fits(r->running, fresh, error);
+    openpi_status status = model_default_prompt(fresh, serve->default_prompt, error);
+    if (status == OPENPI_OK) status = model_fits(r->running, fresh, error);
     if (status == OPENPI_OK)
         status = loading_run(o->loading, path, fresh, o->devices, is_cancelled, r, devices, error);
     if (status == OPENPI_OK) {

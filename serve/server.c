@@ -481,6 +481,7 @@ static openpi_status run(server *s, openpi_error *error) {
     SERVE_TRY(loading_devices(&s->loading, error));
     if (o->tokens) SERVE_TRY(tokens_open(o->tokens, &s->gate.tokens, error));
     SERVE_TRY(model_open(o->checkpoint, &o->policy, o->horizon, 1, &s->model, error));
+    SERVE_TRY(model_default_prompt(s->model, o->default_prompt, error));
     SERVE_TRY(open_address(s, error));
     systemd_report(&s->systemd, "STATUS=loading the model");
     SERVE_TRY(open_weights(s, error));

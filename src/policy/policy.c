@@ -372,6 +372,18 @@ openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_opt
     return open_from(&from, policy, error);
 }
 
+openpi_status openpi_policy_default_prompt(openpi_policy *policy, const char *prompt, openpi_error *error) {
+    if (!policy || !prompt)
+        return report(error, OPENPI_BAD_ARGUMENT, "%s is NULL", policy ? "prompt" : "policy");
+    size_t bytes = strlen(prompt);
+    if (bytes >= ROBOT_PROMPT_BYTES)
+        return report(error, OPENPI_BAD_ARGUMENT, "the default prompt has %zu bytes, expected at most %d",
+                      bytes, ROBOT_PROMPT_BYTES - 1);
+    memcpy(policy->robot.prompt, prompt, bytes + 1);
+    policy->robot.has_prompt = policy->given_prompt = 1;
+    return OPENPI_OK;
+}
+
 void openpi_policy_close(openpi_policy *policy) {
     if (!policy) return;
     tokenizer_close(policy->tokenizer);

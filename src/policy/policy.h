@@ -26,6 +26,7 @@ struct openpi_policy {
     char *tokenizer_path;        /* NULL: embedded                                                        */
     char *statistics_path;       /* NULL: no file                                                         */
     int made_statistics;         /* 1: a synthetic model's, made in memory                                */
+    int given_prompt;            /* 1: robot.prompt is openpi_policy_default_prompt's                     */
     notes notes;                 /* what opening it found that changes actions                            */
 };
 

@@ -323,7 +323,7 @@ static openpi_status take_prompt(openpi_request *request, const openpi_observati
     const char *text = observation->prompt;
     size_t bytes = text && !observation->prompt_length ? strlen(text) : observation->prompt_length;
     int count, max = policy->max_prompt;
-    if (!text && !policy->lerobot && policy->robot.has_prompt) {
+    if (!text && policy->robot.has_prompt && (!policy->lerobot || policy->given_prompt)) {
         text = policy->robot.prompt;
         bytes = strlen(text);
     }

@@ -248,6 +248,37 @@ static void refuses_bad_observations(void **state) {
     openpi_policy_close(policy);
 }
 
+/* The default prompt stands in for one that is not there, and for no other. */
+static void default_prompt(void **state) {
+    (void)state;
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_policy *policy = open_synthetic("aloha", NULL, OPENPI_PI0);
+    openpi_request *request;
+    openpi_image image = picture("cam_high");
+    openpi_observation with = OBSERVATION(&image, 1, zeros, 14, "fold", 0), without = with;
+    int32_t ids[48];
+    char large[1025] = "";
+    without.prompt = NULL;
+    memset(large, 'a', 1024);
+    REFUSES(openpi_policy_default_prompt(policy, large, &error), OPENPI_BAD_ARGUMENT,
+            "the default prompt has 1024 bytes, expected at most 1023");
+    REFUSES(openpi_policy_default_prompt(policy, NULL, &error), OPENPI_BAD_ARGUMENT, "prompt is NULL");
+    WORKS(openpi_policy_default_prompt(policy, "fold", &error));
+    WORKS(openpi_request_create(policy, &request, &error));
+    WORKS(openpi_request_prepare(request, &with, NULL, &error));
+    int count = prepared(request).token_count;
+    assert_true(count > 1 && count <= 48);
+    memcpy(ids, prepared(request).tokens, (size_t)count * sizeof *ids);
+    WORKS(openpi_request_prepare(request, &without, NULL, &error));
+    assert_int_equal(prepared(request).token_count, count);
+    assert_memory_equal(prepared(request).tokens, ids, (size_t)count * sizeof *ids);
+    with.prompt = "fold the towel, then go on";
+    WORKS(openpi_request_prepare(request, &with, NULL, &error));
+    assert_true(prepared(request).token_count > count);
+    openpi_request_close(request);
+    openpi_policy_close(policy);
+}
+
 /* A picture that was there is gone from the next request. */
 static void cameras_come_and_go(void **state) {
     (void)state;
@@ -445,6 +476,7 @@ int main(void) {
         cmocka_unit_test(messages_are_checked),
         cmocka_unit_test(names_of_cameras),
         cmocka_unit_test(refuses_bad_observations),
+        cmocka_unit_test(default_prompt),
         cmocka_unit_test(cameras_come_and_go),
         cmocka_unit_test(pictures_stay_where_they_are),
         cmocka_unit_test(prompts),
