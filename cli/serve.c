@@ -215,7 +215,8 @@ static const option_row options[] = {
      "after SIGTERM the running requests have this long to be answered (default: 10)",
      .offset = AT(drain), .low = 1, .high = 3600},
     {OPTION_INT, "prepare-threads", "N",
-     "threads that decode, resize and tokenise requests while the device computes (default: 2)",
+     "threads that decode, resize and tokenise requests while the device computes; reserved robots have one "
+     "more (default: 2)",
      .offset = AT(prepare_threads), .low = 1, .high = 64},
     {OPTION_CHOICE, "log-format", "text|json|auto",
      "of the lines on stderr: for people, or an object each (default: auto, which is text on a terminal)",

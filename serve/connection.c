@@ -199,7 +199,8 @@ int connection_received(void *connection_, const uint8_t *bytes, size_t count, i
         if (!c->receiving) return CLOSE_TRY_LATER;
         c->receiving->connection = c;
         c->receiving->at_ms[MOMENT_FIRST_BYTE] = clock_now();
-        if (!last && !c->running && !c->sending) c->all->coming(c->all->user);
+        if (!last && !c->running && !c->sending)
+            c->all->coming(c->all->user, c->who.class == SCHEDULER_RESERVED);
     }
     metrics_add_received(c->all->metrics, count);
     if (!job_append(&c->all->pool, c->receiving, bytes, count)) return CLOSE_TRY_LATER;

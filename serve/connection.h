@@ -33,7 +33,8 @@ typedef struct connections {
     int log_requests;            /* 1: a line for each, not only for those that fail                       */
     /* Where a complete request goes; where one goes that will not be computed, because its connection has
      * left; that the last connection has left; and to let replies that are sent already come back. */
-    void (*coming)(void *user);            /* the first bytes of a request are there, and more will come    */
+    /* The first bytes of a request are there, and more will come. */
+    void (*coming)(void *user, int reserved);
     void (*submit)(void *user, job *job);
     void (*withdrawn)(void *user, job *job);
     void (*emptied)(void *user);

@@ -12,21 +12,26 @@
 #include "rtc.h"
 #include "thread.h"
 
-enum { THREADS_MOST = 64, DIMS = OPENPI_ACTION_DIM };
+enum { THREADS_MOST = 65, DIMS = OPENPI_ACTION_DIM };
 
-typedef struct line {
+/* The jobs of one class that wait, and the threads that take them. One more thread takes reserved jobs only,
+ * so that none of them waits until a shared one is prepared; the others take both. */
+typedef struct lane {
+    prepare *prepare;
     job *first, *last;
-} line;
+    pthread_cond_t changed;
+    alert coming;                /* of its own: jobs                                                       */
+    int looking;                 /* threads that look for one                                              */
+    int busy;                    /* threads that prepare one                                               */
+} lane;
 
 struct prepare {
     prepare_options options;
     pthread_t threads[THREADS_MOST];
     int thread_count;
     pthread_mutex_t lock;        /* of what follows                                                        */
-    pthread_cond_t changed;
-    alert coming;                /* of its own: jobs                                                       */
-    int looking;                 /* threads that look for one                                              */
-    line waiting[2];             /* shared, reserved                                                       */
+    lane lanes[SCHEDULER_CLASSES];
+    atomic_int reserving;        /* 1: a reserved job came, so other threads are not to be in its way      */
     model *model;                /* that requests are prepared for                                         */
     openpi_request **free;       /* [free_count], of that model                                            */
     int free_count, made;        /* made: of all models                                                    */
@@ -35,10 +40,10 @@ struct prepare {
 
 /* ---- what waits, and what it waits for -------------------------------------------------------------- */
 
-static job *first_of(line *line) {
-    job *job = line->first;
-    line->first = job->next;
-    if (!line->first) line->last = NULL;
+static job *first_of(lane *lane) {
+    job *job = lane->first;
+    lane->first = job->next;
+    if (!lane->first) lane->last = NULL;
     job->next = NULL;
     return job;
 }
@@ -51,27 +56,31 @@ static void give_request(prepare *p, job *job, model *model) {
     if (!job->request) p->made++;
 }
 
-/* One thread does. With the lock held, but not while it looks. */
-static void look(prepare *p) {
-    unsigned long long seen = atomic_load(&p->coming.came);
-    p->looking = 1;
-    pthread_mutex_unlock(&p->lock);
-    alert_look(&p->coming, seen);
-    pthread_mutex_lock(&p->lock);
-    p->looking = 0;
+/* One thread of the lane does. With the lock held, but not while it looks. */
+static void look(lane *lane) {
+    unsigned long long seen = atomic_load(&lane->coming.came);
+    lane->looking = 1;
+    pthread_mutex_unlock(&lane->prepare->lock);
+    alert_look(&lane->coming, seen);
+    pthread_mutex_lock(&lane->prepare->lock);
+    lane->looking = 0;
 }
 
-/* Waits for a job that may be prepared, and gives it a request. NULL at the end. */
-static job *take(prepare *p) {
+/* Waits for a job that a thread of this lane may prepare, and gives it a request. NULL at the end. */
+static job *take(lane *own) {
+    prepare *p = own->prepare;
+    lane *shared = &p->lanes[SCHEDULER_SHARED], *reserved = &p->lanes[SCHEDULER_RESERVED];
     job *job = NULL;
     pthread_mutex_lock(&p->lock);
+    own->busy--;
     while (!p->ended && !job) {
-        if (p->waiting[1].first) job = first_of(&p->waiting[1]);
-        else if (p->waiting[0].first && (p->free_count || p->made < p->options.most))
-            job = first_of(&p->waiting[0]);
-        else if (!p->waiting[0].first && !p->looking && alert_is_on(&p->coming)) look(p);
-        else pthread_cond_wait(&p->changed, &p->lock);
+        if (reserved->first) job = first_of(reserved);
+        else if (own == shared && shared->first && (p->free_count || p->made < p->options.most))
+            job = first_of(shared);
+        else if (!own->first && !own->looking && alert_is_on(&own->coming)) look(own);
+        else pthread_cond_wait(&own->changed, &p->lock);
     }
+    own->busy++;
     if (job) give_request(p, job, p->model);
     pthread_mutex_unlock(&p->lock);
     return job;
@@ -96,21 +105,29 @@ static openpi_status make_request(prepare *p, job *job, openpi_error *error) {
     return status;
 }
 
+/* A reserved job goes to a thread of the others where its own is not free. */
 void prepare_put(prepare *p, job *job) {
-    line *line = &p->waiting[job->reserved];
+    lane *lane = &p->lanes[job->reserved], *shared = &p->lanes[SCHEDULER_SHARED];
     job->next = NULL;
+    if (job->reserved) atomic_store(&p->reserving, 1);
     pthread_mutex_lock(&p->lock);
-    int others = p->waiting[0].first || p->waiting[1].first;   /* who looks takes one of them               */
-    if (line->last) line->last->next = job;
-    else line->first = job;
-    line->last = job;
-    alert_end(&p->coming);
-    if (!p->looking || others) pthread_cond_signal(&p->changed);
+    int others = p->lanes[0].first || p->lanes[1].first;       /* who looks takes one of them               */
+    if (lane->last) lane->last->next = job;
+    else lane->first = job;
+    lane->last = job;
+    alert_end(&lane->coming);
+    if (!lane->looking || others) pthread_cond_signal(&lane->changed);
+    if (lane != shared && (lane->busy || others)) pthread_cond_signal(&shared->changed);
     pthread_mutex_unlock(&p->lock);
 }
 
-void prepare_expect(prepare *p) {
-    if (alert_raise(&p->coming)) pthread_cond_signal(&p->changed);
+void prepare_expect(prepare *p, int reserved) {
+    lane *lane = &p->lanes[reserved];
+    if (alert_raise(&lane->coming)) pthread_cond_signal(&lane->changed);
+}
+
+static void wake_all(prepare *p) {
+    for (int i = 0; i < SCHEDULER_CLASSES; i++) pthread_cond_broadcast(&p->lanes[i].changed);
 }
 
 /* A request of a model that is no longer served is closed. */
@@ -124,7 +141,7 @@ void prepare_release(prepare *p, job *job) {
     int keep = request && model == p->model;
     if (keep) p->free[p->free_count++] = request;
     else if (request) p->made--;
-    pthread_cond_signal(&p->changed);
+    pthread_cond_signal(&p->lanes[SCHEDULER_SHARED].changed);
     pthread_mutex_unlock(&p->lock);
     if (!keep) openpi_request_close(request);
     model_drop(model);
@@ -139,7 +156,7 @@ void prepare_renew(prepare *p, model *model) {
     p->free = NULL;
     p->free_count = 0;
     p->made -= count;
-    pthread_cond_broadcast(&p->changed);
+    wake_all(p);
     pthread_mutex_unlock(&p->lock);
     for (int i = 0; i < count; i++) openpi_request_close(closing[i]);
     free(closing);
@@ -199,9 +216,15 @@ openpi_status prepare_again(prepare *p, job *job, model *model) {
 }
 
 static void *run(void *argument) {
-    prepare *p = argument;
+    lane *own = argument;
+    prepare *p = own->prepare;
     job *job;
-    while ((job = take(p))) {
+    int yields = 0;
+    while ((job = take(own))) {
+        if (!yields && own == &p->lanes[SCHEDULER_SHARED] && atomic_load(&p->reserving)) {
+            serve_thread_yield();
+            yields = 1;
+        }
         job->at_ms[MOMENT_PREPARE] = clock_now();
         p->options.preparing(p->options.user);
         openpi_status status = prepare_or_refuse(p, job);
@@ -214,10 +237,14 @@ static void *run(void *argument) {
 
 /* ---- opening and closing ---------------------------------------------------------------------------- */
 
+/* The first one is for reserved jobs only. */
 static openpi_status start(prepare *p, openpi_error *error) {
-    while (p->thread_count < p->options.threads && p->thread_count < THREADS_MOST) {
+    while (p->thread_count <= p->options.threads && p->thread_count < THREADS_MOST) {
+        lane *lane = &p->lanes[p->thread_count ? SCHEDULER_SHARED : SCHEDULER_RESERVED];
         pthread_t *thread = &p->threads[p->thread_count];
-        SERVE_TRY(serve_thread_start(thread, run, p, "prepare", "a thread that prepares requests", error));
+        const char *name = p->thread_count ? "prepare" : "prepare first";
+        lane->busy++;            /* until it takes its first job                                           */
+        SERVE_TRY(serve_thread_start(thread, run, lane, name, "a thread that prepares requests", error));
         p->thread_count++;
     }
     return OPENPI_OK;
@@ -228,9 +255,12 @@ openpi_status prepare_open(const prepare_options *options, prepare **out, openpi
     if (!made) return fail(error, OPENPI_NO_MEMORY, "out of memory: the pool of requests");
     made->options = *options;
     made->model = model_hold(options->model);
-    alert_open(&made->coming);
     pthread_mutex_init(&made->lock, NULL);
-    pthread_cond_init(&made->changed, NULL);
+    for (int i = 0; i < SCHEDULER_CLASSES; i++) {
+        made->lanes[i].prepare = made;
+        alert_open(&made->lanes[i].coming);
+        pthread_cond_init(&made->lanes[i].changed, NULL);
+    }
     openpi_status status = start(made, error);
     if (status == OPENPI_OK) *out = made;
     else prepare_close(made);
@@ -241,7 +271,7 @@ void prepare_end(prepare *p) {
     if (!p) return;
     pthread_mutex_lock(&p->lock);
     p->ended = 1;
-    pthread_cond_broadcast(&p->changed);
+    wake_all(p);
     pthread_mutex_unlock(&p->lock);
     while (p->thread_count) pthread_join(p->threads[--p->thread_count], NULL);
 }
@@ -253,6 +283,6 @@ void prepare_close(prepare *p) {
     free(p->free);
     model_drop(p->model);
     pthread_mutex_destroy(&p->lock);
-    pthread_cond_destroy(&p->changed);
+    for (int i = 0; i < SCHEDULER_CLASSES; i++) pthread_cond_destroy(&p->lanes[i].changed);
     free(p);
 }

@@ -1,7 +1,8 @@
 /* Preparing: threads that decode messages, resize their pictures and tokenise their prompts while the device
  * computes. The scratch memory of a request (openpi_request) is large, so a pool of them serves all
  * connections: where all are in use, shared connections' messages wait as they came. Reserved connections'
- * go first, and always get one. */
+ * go first, always get one, and have a thread of their own: a large picture or a long prompt of a shared
+ * connection makes none of them wait. */
 #ifndef SERVE_PREPARE_H
 #define SERVE_PREPARE_H
 
@@ -12,7 +13,7 @@ typedef struct prepare prepare;
 
 typedef struct prepare_options {
     model *model;                /* that requests are prepared for; it is held                             */
-    int threads;
+    int threads;                 /* besides the one for reserved connections                               */
     int most;                    /* requests that shared connections have in use; more for reserved ones   */
     uint64_t seed;               /* of the noise of requests that have none                                */
     void (*preparing)(void *user);         /* a job is about to be prepared; on a prepare thread            */
@@ -29,8 +30,8 @@ void prepare_close(prepare *prepare);
 
 /* From any thread. */
 void prepare_put(prepare *prepare, job *job);
-/* A request has begun to come. */
-void prepare_expect(prepare *prepare);
+/* A request of a reserved connection, or of a shared one, has begun to come. */
+void prepare_expect(prepare *prepare, int reserved);
 /* Requests from now on are prepared for this model. */
 void prepare_renew(prepare *prepare, model *model);
 /* Prepares a prepared job once more, for another model, on the calling thread. Where it does not fit that, it

@@ -66,9 +66,9 @@ typedef struct server {
 /* ---- jobs on their way ------------------------------------------------------------------------------ */
 
 /* On the I/O thread. Both threads wake up while the rest of the request comes. */
-static void on_coming(void *user) {
+static void on_coming(void *user, int reserved) {
     server *s = user;
-    prepare_expect(s->prepare);
+    prepare_expect(s->prepare, reserved);
     dispatch_expect(s->dispatch);
 }
 

@@ -1,9 +1,11 @@
 /* See thread.h. */
-#define _GNU_SOURCE             /* pthread_setname_np */
+#define _GNU_SOURCE             /* pthread_setname_np, gettid */
 #include "thread.h"
 
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "fail.h"
 
@@ -17,4 +19,10 @@ openpi_status serve_thread_start(pthread_t *thread, void *(*run)(void *), void *
     if (!code) pthread_setname_np(*thread, name);
     if (!code) return OPENPI_OK;
     return fail(error, OPENPI_SYSTEM, "%s cannot be started: %s", what, strerror(code));
+}
+
+/* Linux has a priority for each thread. */
+void serve_thread_yield(void) {
+    enum { NICE = 10 };
+    setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
 }

@@ -11,4 +11,7 @@
 openpi_status serve_thread_start(pthread_t *thread, void *(*run)(void *), void *argument, const char *name,
                                  const char *what, openpi_error *error);
 
+/* From now on the calling thread leaves processors to the other threads where they want them. */
+void serve_thread_yield(void);
+
 #endif
