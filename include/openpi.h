@@ -635,6 +635,15 @@ OPENPI_API const char *openpi_policy_action_unit(const openpi_policy *policy, in
 /* The request key of part 0, 1, … of the state ("observation/joint_position") and its *length (0: any); NULL:
  * no such part. The string is the policy's and valid until it is closed. */
 OPENPI_API const char *openpi_policy_state_key(const openpi_policy *policy, int part, int *length);
+/* The request key of camera 0, 1, … ("images/cam_high"); "": one that no observation has; NULL: no such
+ * camera. *slot: of the model, -1: accepted and not looked at. *required: 1, an observation without it is
+ * refused; where no camera is required an observation has one at least. *chw: 1, pictures of messages are
+ * [3][height][width] in any case. The string is the policy's and valid until it is closed. */
+OPENPI_API const char *openpi_policy_camera(const openpi_policy *policy, int camera, int *slot, int *required,
+                                            int *chw);
+/* The prompt of an observation that has none; NULL: it has to have one. The string is the policy's and valid
+ * until it is closed. */
+OPENPI_API const char *openpi_policy_prompt(const openpi_policy *policy);
 /* Steps of a chunk that the robot makes a second, in Hz; 0: unknown. */
 OPENPI_API double openpi_policy_rate(const openpi_policy *policy);
 /* The config's reset pose [*count], as openpi's server sends it in its metadata; NULL and 0: it has none. The
@@ -775,6 +784,13 @@ OPENPI_API int openpi_request_prompt_truncated(const openpi_request *request);
  * found by its position only. Sentence 0, 1, …; NULL after the last. *warning as of openpi_engine_note. The
  * string is the request's and valid until the next prepare or close. */
 OPENPI_API const char *openpi_request_note(const openpi_request *request, int index, int *warning);
+
+/* The prompt that was prepared, *count bytes of UTF-8 without an end: the observation's or the robot's own.
+ * It lies where it was given, in the observation or the message. NULL: nothing is prepared. */
+OPENPI_API const char *openpi_request_prompt(const openpi_request *request, size_t *count);
+/* The state that was prepared, in the robot's units: [*count] doubles, valid until the next prepare or close.
+ * NULL: nothing is prepared. */
+OPENPI_API const double *openpi_request_raw_state(const openpi_request *request, int *count);
 
 /* The prepared state, normalised, before it is rounded to fp32 and padded: [*count] doubles, valid until the
  * next prepare or close. NULL: nothing is prepared. */

@@ -90,6 +90,10 @@ static void get_metrics(admin *a, const asked *asked, net_page *page) {
     metrics_now now = {.connections = a->connections->count,
                        .process = process_look(),
                        .version = openpi_version()};
+    model *model = prepare_model(a->prepare);
+    now.warnings = model->warning_count;
+    now.notes = model->note_count - model->warning_count;
+    model_drop(model);
     memcpy(now.queued, state.queued, sizeof now.queued);
     text_clear(&a->text);
     metrics_write(&counts, &now, &a->text);
@@ -114,14 +118,19 @@ static void get_state(admin *a, const asked *asked, net_page *page) {
     double now = clock_now();
     connection_look looks[ADMIN_ROBOTS];
     metrics_counts counts = metrics_get(a->metrics);
+    log_recent warnings = log_look(a->log);
+    model *model = prepare_model(a->prepare);
     state state = {.version = openpi_version(),
-                   .robot = a->robot,
+                   .about = a->about,
+                   .model = model,
                    .horizon = a->connections->pool.horizon,
                    .action_dim = a->connections->pool.action_dim,
                    .draining = a->connections->draining,
                    .now_ms = now,
                    .up_seconds = (now - a->began_ms) * 1e-3,
                    .counts = &counts,
+                   .history = &a->connections->history,
+                   .warnings = &warnings,
                    .queue = dispatch_state(a->dispatch),
                    .robots = looks,
                    .robot_count = connections_look(a->connections, looks, ADMIN_ROBOTS, now),
@@ -130,6 +139,7 @@ static void get_state(admin *a, const asked *asked, net_page *page) {
                    .watch = asked->id ? connection_watch(a->connections, asked->id, now) : NULL};
     text_clear(&a->text);
     state_write(&state, &a->text);
+    model_drop(model);
     show(a, "application/json", page);
 }
 

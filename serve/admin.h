@@ -13,25 +13,28 @@
 #include "dispatch.h"
 #include "metrics.h"
 #include "net.h"
+#include "prepare.h"
 #include "reload.h"
+#include "state.h"
 #include "text.h"
 #include "tokens.h"
 
 enum {
     ADMIN_HOST = 256,
-    ADMIN_ROBOT = 64,
     ADMIN_ROBOTS = 64,           /* connections that the page lists                                        */
 };
 
 typedef struct admin {
     char host[ADMIN_HOST];       /* of --admin                                                             */
     int port;
-    char robot[ADMIN_ROBOT];     /* what the policy is for                                                 */
+    const state_about *about;
     double began_ms;
     const tokens *tokens;
     connections *connections;
     dispatch *dispatch;
     metrics *metrics;
+    prepare *prepare;
+    logger *log;
     reload *reload;              /* to be looked at                                                        */
     /* What the server does when it is asked. */
     void (*drain)(void *user);

@@ -71,6 +71,7 @@ static void log_request(const connection *c, const job *job, int gone) {
                        .reason = c->all->log_requests ? NULL : "",
                        .address = c->address,
                        .robot = c->name,
+                       .id = c->id,
                        .numbers = {{"bytes", (double)job->count},
                                    {"queue_ms", between(job, MOMENT_PREPARED, MOMENT_RUN)},
                                    {"model_ms", between(job, MOMENT_RUN, MOMENT_RAN)},
@@ -86,7 +87,7 @@ static void log_request(const connection *c, const job *job, int gone) {
 static void log_note(connection *c, const job *job) {
     if (c->noted || job->status != OPENPI_OK || !job->note[0]) return;
     log_entry entry = {.level = LOG_LEVEL_WARNING, .event = "note", .reason = "", .address = c->address,
-                       .robot = c->name};
+                       .robot = c->name, .id = c->id};
     c->noted = 1;
     log_entry_write(c->all->log, &entry, "%s", job->note);
 }
@@ -102,6 +103,8 @@ static void report(connection *c, const job *job, int gone) {
                                .rtc_delay = job->rtc.mode == OPENPI_RTC_OFF || job->status != OPENPI_OK ? -1
                                                                                          : job->rtc.delay};
     metrics_add_request(c->all->metrics, &request);
+    history_add(&c->all->history, clock_now(), request.result == REQUEST_OK,
+                between(job, MOMENT_ARRIVED, MOMENT_SENT));
     log_request(c, job, gone);
     log_note(c, job);
 }
@@ -182,6 +185,11 @@ void *connection_opened(connections *all, net_peer *peer, const connection_who *
     net_send(peer, &c->hello);
     if (all->draining) end_if_idle(c);
     return c;
+}
+
+uint64_t connection_id(const void *connection_) {
+    const connection *c = connection_;
+    return c->id;
 }
 
 int connection_announced(void *connection_, size_t bytes, int text) {

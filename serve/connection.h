@@ -8,6 +8,7 @@
 #define SERVE_CONNECTION_H
 
 #include "dispatch.h"
+#include "history.h"
 #include "job.h"
 #include "log.h"
 #include "net.h"
@@ -27,6 +28,7 @@ typedef struct connections {
     uint64_t numbered;           /* connections so far                                                     */
     int watched;                 /* connections that somebody looks at                                     */
     int draining;
+    history history;             /* of all their requests                                                  */
     dispatch *dispatch;
     metrics *metrics;
     logger *log;
@@ -53,6 +55,8 @@ typedef struct connection_who {
 
 /* net.h's events. The strings and the key of `who` are copied. */
 void *connection_opened(connections *all, net_peer *peer, const connection_who *who);
+/* Its number in the log, on the admin page and in connection_look; never 0. */
+uint64_t connection_id(const void *connection);
 int connection_announced(void *connection, size_t bytes, int text);
 int connection_received(void *connection, const uint8_t *bytes, size_t count, int last);
 void connection_sent(void *connection, net_message *message);

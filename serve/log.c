@@ -52,6 +52,8 @@ static void write_entry(logger *log, const log_entry *entry, const char *format,
     vsnprintf(message, sizeof message, format, list);
     pthread_mutex_lock(&log->lock);
     write_over(log, now);
+    if (entry->level && entry->level != LOG_LEVEL_INFO)
+        log_recent_add(&log->recent, entry, message, (double)now * 1e-6);
     if (!entry->reason || log_sampler_take(&log->sampler, entry->event, entry->reason, now))
         write_line(log, entry, message);
     pthread_mutex_unlock(&log->lock);
@@ -76,6 +78,13 @@ void log_tick(logger *log) {
     pthread_mutex_lock(&log->lock);
     write_over(log, clock_ns());
     pthread_mutex_unlock(&log->lock);
+}
+
+log_recent log_look(logger *log) {
+    pthread_mutex_lock(&log->lock);
+    log_recent recent = log->recent;
+    pthread_mutex_unlock(&log->lock);
+    return recent;
 }
 
 void log_flush(logger *log) {

@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 
+#include "log_recent.h"
 #include "log_sample.h"
 #include "log_text.h"
 
@@ -21,6 +22,7 @@ typedef struct logger {
     pthread_mutex_t lock;        /* of what follows                                                        */
     log_sampler sampler;
     unsigned long long lost;     /* lines that stderr did not take                                         */
+    log_recent recent;           /* warnings                                                               */
 } logger;
 
 void log_open(logger *log, int fd, log_format format, int prefix);
@@ -33,6 +35,8 @@ void log_entry_write(logger *log, const log_entry *entry, const char *format, ..
     __attribute__((format(printf, 3, 4)));
 /* Writes what was counted in seconds that are over. To be called a few times a second. */
 void log_tick(logger *log);
+/* The last warnings, also those that were only counted. */
+log_recent log_look(logger *log);
 /* Writes all that was counted. */
 void log_flush(logger *log);
 

@@ -99,6 +99,15 @@ static void put_number(writer *w, double value) {
     put(w, text);
 }
 
+static void put_id(writer *w, const char *before, uint64_t id, const char *after) {
+    char text[24];
+    if (!id) return;
+    snprintf(text, sizeof text, "%llu", (unsigned long long)id);
+    put(w, before);
+    put(w, text);
+    put(w, after);
+}
+
 static void put_member(writer *w, const char *name, const char *value) {
     put(w, ",\"");
     put(w, name);
@@ -119,6 +128,7 @@ static void write_json(writer *w, const log_entry *entry, const char *address, c
     put_member(w, "event", entry->event);
     if (*address) put_member(w, "address", address);
     if (*robot) put_member(w, "robot", robot);
+    put_id(w, ",\"id\":", entry->id, "");
     for (const log_number *n = entry->numbers; n < entry->numbers + LOG_NUMBERS && n->name; n++) {
         put(w, ",\"");
         put(w, n->name);
@@ -136,6 +146,7 @@ static void write_text(writer *w, const log_entry *entry, const char *address, c
     put(w, *address ? " " : "");
     put(w, robot);
     put(w, *robot ? " " : "");
+    put_id(w, "#", entry->id, " ");
     put(w, message);
     for (const log_number *n = entry->numbers; n < entry->numbers + LOG_NUMBERS && n->name; n++) {
         put(w, ", ");

@@ -4,6 +4,7 @@
 #define SERVE_LOG_TEXT_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <time.h>
 
 typedef enum log_format { LOG_TEXT, LOG_JSON } log_format;
@@ -28,6 +29,7 @@ typedef struct log_entry {
     const char *event;           /* a constant word                                                        */
     const char *reason;          /* entries with the same one are sampled; NULL: always written            */
     const char *address, *robot; /* of the client; NULL or "": none                                        */
+    uint64_t id;                 /* of its connection, as the admin page numbers it; 0: none               */
     log_number numbers[LOG_NUMBERS];
 } log_entry;
 

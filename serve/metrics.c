@@ -229,5 +229,9 @@ void metrics_write(const metrics_counts *c, const metrics_now *now, text *out) {
     text_put(out, "openpi_build_info{version=");
     text_quote(out, now->version);
     text_put(out, "} 1\n");
+    head(out, "openpi_model_notes", "gauge",
+         "What loading the running model told of; a warning: its actions may not be what its user expects.");
+    text_put(out, "openpi_model_notes{level=\"note\"} %d\n", now->notes);
+    text_put(out, "openpi_model_notes{level=\"warning\"} %d\n", now->warnings);
     put_process(out, &now->process);
 }

@@ -119,6 +119,7 @@ typedef struct metrics_now {
     int queued[SCHEDULER_CLASSES];
     process process;
     const char *version;
+    int notes, warnings;         /* of the running model; a warning is no note here                        */
 } metrics_now;
 
 metrics_counts metrics_get(metrics *metrics);

@@ -147,6 +147,13 @@ void prepare_release(prepare *p, job *job) {
     model_drop(model);
 }
 
+model *prepare_model(prepare *p) {
+    pthread_mutex_lock(&p->lock);
+    model *held = model_hold(p->model);
+    pthread_mutex_unlock(&p->lock);
+    return held;
+}
+
 void prepare_renew(prepare *p, model *model) {
     pthread_mutex_lock(&p->lock);
     struct model *before = p->model;
@@ -194,7 +201,7 @@ static openpi_status prepare_job(prepare *p, job *job, openpi_error *error) {
     snprintf(job->note, sizeof job->note, "%s", note ? note : "");
     job->sample = (openpi_sample)OPENPI_SAMPLE_INIT;
     SERVE_TRY(openpi_request_sample(job->request, &job->sample, error));
-    snapshot_see(job->snapshot, &job->sample);
+    snapshot_see(job->snapshot, job->request, &job->sample);
     return set_extras(p, job, error);
 }
 

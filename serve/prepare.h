@@ -32,6 +32,8 @@ void prepare_close(prepare *prepare);
 void prepare_put(prepare *prepare, job *job);
 /* A request of a reserved connection, or of a shared one, has begun to come. */
 void prepare_expect(prepare *prepare, int reserved);
+/* The model that requests are prepared for; the caller holds it. */
+model *prepare_model(prepare *prepare);
 /* Requests from now on are prepared for this model. */
 void prepare_renew(prepare *prepare, model *model);
 /* Prepares a prepared job once more, for another model, on the calling thread. Where it does not fit that, it

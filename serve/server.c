@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "about.h"
 #include "admin.h"
 #include "clock.h"
 #include "connection.h"
@@ -51,6 +52,7 @@ typedef struct server {
     logger log;
     metrics metrics;
     admin admin;
+    about about;
     systemd systemd;
     dispatch *dispatch;
     prepare *prepare;
@@ -163,12 +165,18 @@ static void *on_opened(void *user, net_peer *peer, const net_head *head) {
     server *s = user;
     const token *token = gate_token(&s->gate, head);
     if (!token) return NULL;
-    log_entry entry = {.event = "connected", .reason = "", .address = head->address, .robot = token->name};
+    connection_who who = gate_who(token, head);
+    void *connection = connection_opened(&s->connections, peer, &who);
+    if (!connection) return NULL;
+    log_entry entry = {.event = "connected",
+                       .reason = "",
+                       .address = head->address,
+                       .robot = token->name,
+                       .id = connection_id(connection)};
     if (token->class == SCHEDULER_RESERVED)
         log_entry_write(&s->log, &entry, "connected, reserved, %g calls a second", token->rate);
     else log_entry_write(&s->log, &entry, "connected");
-    connection_who who = gate_who(token, head);
-    return connection_opened(&s->connections, peer, &who);
+    return connection;
 }
 
 /* To who waits for a reply, and the end of all. */
@@ -291,6 +299,10 @@ static void on_too_often(void *user, const char *address) {
 static void on_ticked(void *user) {
     server *s = user;
     log_tick(&s->log);
+    metrics_counts counts = metrics_get(&s->metrics);
+    double busy = 0;
+    for (int i = 0; i < counts.device_count; i++) busy += counts.devices[i].busy_seconds * 1e3;
+    history_busy(&s->connections.history, clock_now(), busy);
     int64_t now = clock_ns();
     int hung = dispatch_hung(s->dispatch, s->systemd.watchdog_ns, now);
     systemd_alive(&s->systemd, hung < 0 ? NULL : s->loading.names[hung], now);
@@ -426,7 +438,11 @@ static void open_gate(server *s) {
 }
 
 static void open_admin(server *s) {
-    snprintf(s->admin.robot, sizeof s->admin.robot, "%s", s->model->info.robot);
+    about_fill(&s->about, &s->loading, s->devices, net_is_plain(s->net, NET_ROBOTS),
+               net_port(s->net, NET_ROBOTS));
+    s->admin.about = &s->about.shown;
+    s->admin.prepare = s->prepare;
+    s->admin.log = &s->log;
     s->admin.began_ms = clock_now();
     s->admin.tokens = &s->gate.tokens;
     s->admin.connections = &s->connections;

@@ -53,8 +53,29 @@ static void write_f32(const float *rgb, uint8_t *out) {
             out[3 * i + colour] = (uint8_t)((rgb[3 * i + 2 - colour] + 1) * 127.5f + .5f);
 }
 
-void snapshot_see(snapshot *s, const openpi_sample *sample) {
-    if (!s || !s->pictures) return;
+/* Cut where a character of UTF-8 begins. */
+static void write_prompt(snapshot *s, const char *prompt, size_t count) {
+    static const char ellipsis[] = "…";
+    int whole = count <= SNAPSHOT_PROMPT;
+    if (!whole) count = SNAPSHOT_PROMPT;
+    while (!whole && count && ((uint8_t)prompt[count] & 0xc0) == 0x80) count--;
+    if (count) memcpy(s->prompt, prompt, count);
+    memcpy(s->prompt + count, whole ? "" : ellipsis, whole ? 1 : sizeof ellipsis);
+}
+
+static void see_words(snapshot *s, const openpi_request *request) {
+    size_t count;
+    const char *prompt = openpi_request_prompt(request, &count);
+    const double *state = openpi_request_raw_state(request, &s->state_count);
+    if (prompt) write_prompt(s, prompt, count);
+    for (int i = 0; i < s->state_count; i++) s->state[i] = state[i];
+    s->truncated = openpi_request_prompt_truncated(request);
+}
+
+void snapshot_see(snapshot *s, const openpi_request *request, const openpi_sample *sample) {
+    if (!s) return;
+    see_words(s, request);
+    if (!s->pictures) return;
     for (int i = 0; i < OPENPI_CAMERAS; i++) {
         uint8_t *out = s->pictures + (size_t)i * SNAPSHOT_PICTURE;
         s->mask[i] = sample->image_mask[i] != 0;

@@ -11,6 +11,7 @@
 
 enum {
     SNAPSHOT_HEAD = 54,          /* of a BMP file                                                          */
+    SNAPSHOT_PROMPT = 1024,      /* bytes of a prompt that are shown                                       */
     SNAPSHOT_PICTURE = SNAPSHOT_HEAD + OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3,
 };
 
@@ -22,14 +23,18 @@ typedef struct snapshot {
     int replied;                 /* 1: there are actions                                                   */
     int executed;                /* steps of the chunk before that are executed; negative: no "openpi/rtc" */
     int applied, delay;          /* of the reply's "rtc"                                                   */
+    char prompt[SNAPSHOT_PROMPT + 4];      /* its end "…" where it is longer                               */
+    int truncated;               /* 1: it has more tokens than the model takes                             */
+    double state[OPENPI_ACTION_DIM];       /* [state_count], in the robot's units                          */
+    int state_count;
 } snapshot;
 
 /* NULL: no memory. */
 snapshot *snapshot_create(int with_pictures, int horizon, int action_dim);
 void snapshot_free(snapshot *snapshot);
 
-/* The pictures of a sample that openpi_request_sample gave. The snapshot may be NULL. */
-void snapshot_see(snapshot *snapshot, const openpi_sample *sample);
+/* The prepared request and the sample that openpi_request_sample gave. The snapshot may be NULL. */
+void snapshot_see(snapshot *snapshot, const openpi_request *request, const openpi_sample *sample);
 /* The reply, of the horizon and actions that the snapshot was created for. The snapshot may be NULL. */
 void snapshot_reply(snapshot *snapshot, const reply *reply);
 

@@ -3,11 +3,69 @@
 
 #include <math.h>
 
+static void put_member(text *out, const char *name, const char *value) {
+    text_put(out, ",\"%s\":", name);
+    text_quote(out, value ? value : "");
+}
+
+/* What is served, and what loading it told of. */
+static void put_model(const state *s, text *out) {
+    const model *m = s->model;
+    text_put(out, ",\"model\":{\"number\":%llu", (unsigned long long)m->number);
+    put_member(out, "checkpoint", s->about->checkpoint);
+    put_member(out, "variant", s->about->variant);
+    put_member(out, "kernels", s->about->kernels);
+    put_member(out, "statistics", m->info.statistics);
+    put_member(out, "tokenizer", m->info.tokenizer);
+    text_put(out, ",\"steps\":%d,\"lerobot\":%s},\"notes\":[", s->about->steps,
+             m->info.lerobot ? "true" : "false");
+    for (int i = 0; i < m->note_count; i++) {
+        text_put(out, "%s{\"level\":\"%s\"", i ? "," : "", m->notes[i].warning ? "warning" : "note");
+        put_member(out, "text", m->notes[i].text);
+        text_put(out, "}");
+    }
+    text_put(out, "]");
+}
+
+/* Seconds from the oldest to the last whole one, and the newest figures. */
+static void put_history(const state *s, text *out) {
+    static const char *const names[] = {"answered", "bad", "p50_ms", "p99_ms", "busy_ms"};
+    history_point points[HISTORY_SECONDS];
+    for (int i = 0; i < HISTORY_SECONDS; i++) points[i] = history_look(s->history, s->now_ms, i, 1);
+    history_point now = history_look(s->history, s->now_ms, 0, HISTORY_WINDOW);
+    text_put(out, ",\"recent\":{\"seconds\":%d,\"p50_ms\":%.3f,\"p99_ms\":%.3f}", HISTORY_WINDOW, now.p50_ms,
+             now.p99_ms);
+    text_put(out, ",\"history\":{\"seconds\":%d", HISTORY_SECONDS - 1);
+    for (int k = 0; k < 5; k++) {
+        text_put(out, ",\"%s\":[", names[k]);
+        for (int ago = HISTORY_SECONDS - 1; ago > 0; ago--) {
+            history_point p = points[ago];
+            double values[] = {p.answered, p.bad, p.p50_ms, p.p99_ms, p.busy_ms};
+            text_put(out, "%.6g%s", values[k], ago > 1 ? "," : "]");
+        }
+    }
+    text_put(out, "}");
+}
+
+static void put_warnings(const state *s, text *out) {
+    text_put(out, ",\"warnings\":[");
+    for (int i = 0; i < s->warnings->count; i++) {
+        const log_warning *w = &s->warnings->items[i];
+        text_put(out, "%s{\"seconds_ago\":%.1f,\"times\":%llu,\"id\":%llu", i ? "," : "",
+                 (s->now_ms - w->at_ms) * 1e-3, (unsigned long long)w->times, (unsigned long long)w->id);
+        put_member(out, "robot", w->robot);
+        put_member(out, "address", w->address);
+        put_member(out, "text", w->message);
+        text_put(out, "}");
+    }
+    text_put(out, "]");
+}
+
 static void put_server(const state *s, text *out) {
     text_put(out, "{\"version\":");
     text_quote(out, s->version);
     text_put(out, ",\"robot\":");
-    text_quote(out, s->robot);
+    text_quote(out, s->model->info.robot);
     text_put(out, ",\"horizon\":%d,\"action_dim\":%d,\"draining\":%s", s->horizon, s->action_dim,
              s->draining ? "true" : "false");
     text_put(out, ",\"now_ms\":%.3f,\"up_seconds\":%.3f", s->now_ms, s->up_seconds);
@@ -49,6 +107,7 @@ static void put_stages(const state *s, text *out) {
     for (int i = 0; i < s->counts->device_count; i++) {
         text_put(out, "%s{\"name\":", i ? "," : "");
         text_quote(out, s->counts->devices[i].name);
+        put_member(out, "card", s->about->cards[i]);
         text_put(out, ",\"busy_ms\":%.3f}", s->counts->devices[i].busy_seconds * 1e3);
     }
     text_put(out, "]");
@@ -77,6 +136,13 @@ static void put_chunk(const state *s, const snapshot *chunk, text *out) {
     text_put(out, "]}");
 }
 
+static void put_words(const snapshot *seen, text *out) {
+    put_member(out, "prompt", seen->prompt);
+    text_put(out, ",\"truncated\":%s,\"state\":[", seen->truncated ? "true" : "false");
+    for (int i = 0; i < seen->state_count; i++) text_put(out, "%s%.6g", i ? "," : "", seen->state[i]);
+    text_put(out, "]");
+}
+
 static void put_watch(const state *s, text *out) {
     if (!s->watched) return;
     text_put(out, ",\"watch\":{\"id\":%llu,\"open\":%s", (unsigned long long)s->watched,
@@ -86,7 +152,9 @@ static void put_watch(const state *s, text *out) {
         text_put(out, ",\"replies\":%d,\"pictures\":%d,\"mask\":[", s->watch->replies, s->watch->pictures);
         for (int i = 0; i < OPENPI_CAMERAS; i++)
             text_put(out, "%s%d", i ? "," : "", seen ? seen->mask[i] : 0);
-        text_put(out, "],\"last\":");
+        text_put(out, "]");
+        if (s->watch->last) put_words(s->watch->last, out);
+        text_put(out, ",\"last\":");
         put_chunk(s, s->watch->last, out);
         text_put(out, ",\"before\":");
         put_chunk(s, s->watch->before, out);
@@ -98,6 +166,10 @@ void state_write(const state *s, text *out) {
     put_server(s, out);
     put_queue(s, out);
     put_stages(s, out);
+    put_model(s, out);
+    put_history(s, out);
+    put_warnings(s, out);
+    state_write_send(s, out);
     text_put(out, ",\"robots\":[");
     for (int i = 0; i < s->robot_count; i++) {
         if (i) text_put(out, ",");

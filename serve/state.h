@@ -3,15 +3,32 @@
 #define SERVE_STATE_H
 
 #include "connection.h"
+#include "log.h"
 #include "metrics.h"
+#include "model.h"
 #include "scheduler.h"
 #include "text.h"
 
+/* What stays as it is while the server runs. */
+typedef struct state_about {
+    const char *checkpoint;      /* as it was named                                                        */
+    const char *variant;         /* "pi05"                                                                 */
+    const char *cards[SCHEDULER_DEVICES];  /* what each device is, as devices are described; "": unknown   */
+    const char *kernels;         /* "avx512"                                                               */
+    const char *address;         /* where robots connect: "ws://127.0.0.1:8000"                            */
+    int tokens;                  /* 1: they need one                                                       */
+    int steps;                   /* of denoising                                                           */
+} state_about;
+
 typedef struct state {
-    const char *version, *robot;
+    const char *version;
+    const state_about *about;
+    const model *model;          /* that requests are prepared for now                                     */
     int horizon, action_dim, draining;
     double now_ms, up_seconds;
     const metrics_counts *counts;
+    const history *history;
+    const log_recent *warnings;
     scheduler_state queue;
     const connection_look *robots;         /* [robot_count], of connections                                */
     int robot_count, connections;
@@ -20,5 +37,8 @@ typedef struct state {
 } state;
 
 void state_write(const state *state, text *out);
+
+/* state_send.c: ",\"send\":{…},\"actions\":{…}": what a robot sends to this server, and what comes back. */
+void state_write_send(const state *state, text *out);
 
 #endif

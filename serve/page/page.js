@@ -14,7 +14,8 @@ const SVG = "http://www.w3.org/2000/svg";
 const at = id => document.getElementById(id);
 let history = [];                // states of the last WINDOW_MS, oldest first
 let chosen = 0;                  // id of the robot that is shown; 0: none
-let shownPictures = "", shownChunk = "";
+let shownPictures = "", shownChunk = "", shownSend = "";
+let drains = false;              // the last answer said so: who is silent then has stopped
 
 // ---- asking ----------------------------------------------------------------------------------------
 
@@ -35,7 +36,8 @@ async function poll() {
     if (answer.ok) show(await answer.json());
     else sayHealth("error " + answer.status, "away");
   } catch {
-    sayHealth("no answer", "away");
+    if (drains) sayHealth("stopped", "stopped");
+    else sayHealth("no answer", "away");
     history = [];
     wait = 2 * PERIOD_MS;
   }
@@ -47,6 +49,8 @@ function login() {
   sayHealth("token", "away");
   text("about", "a token is needed");
   at("login").hidden = false;
+  at("notes").hidden = true;
+  at("unknown").hidden = !sessionStorage.getItem("token");
   at("main").hidden = true;
   at("token").focus();
 }
@@ -93,24 +97,26 @@ function element(name, properties = {}, children = []) {
 }
 
 function showTiles(state, then) {
-  const seconds = then ? (state.now_ms - then.now_ms) / 1000 : state.up_seconds;
+  const passed = then ? (state.now_ms - then.now_ms) / 1000 : state.up_seconds;
   const answered = s => sum(s.requests.shared) + sum(s.requests.reserved);
   const both = name => state.requests.shared[name] + state.requests.reserved[name];
-  text("rate", (Math.max(0, answered(state) - (then ? answered(then) : 0)) / Math.max(seconds, .001)).toFixed(1));
+  text("rate", (Math.max(0, answered(state) - (then ? answered(then) : 0)) / Math.max(passed, .001)).toFixed(1));
   const bad = ["refused", "late", "failed", "gone"].filter(both).map(name => `${both(name)} ${name}`);
   text("results", [`${both("ok")} answered`, ...bad].join(", "));
-  const took = mean(state.total, then && then.total);
-  text("mean", took ? ms(took) : "–");
+  const {p50_ms, p99_ms, seconds: span} = state.recent;
+  text("mean", p50_ms ? ms(p50_ms) : "–");
+  text("percentiles", p50_ms ? `p50; p99 ${ms(p99_ms)} ms, of the last ${span} s` : `none in the last ${span} s`);
   text("connections", state.connections);
   text("reserved", `${state.reserved} of ${+state.reservable.toPrecision(3)} calls/s reserved`);
   text("waiting", sum(state.queue));
   text("queues", `reserved ${state.queue.reserved}, shared ${state.queue.shared}`);
   at("devices").replaceChildren(...state.devices.map((device, i) => {
-    const busy = (device.busy_ms - (then ? then.devices[i].busy_ms : 0)) / Math.max(1, seconds * 1000);
+    const busy = (device.busy_ms - (then ? then.devices[i].busy_ms : 0)) / Math.max(1, passed * 1000);
     const share = Math.min(1, Math.max(0, busy));
     return element("div", {className: "device"}, [
       element("span", {textContent: device.name}), element("span", {textContent: Math.round(100 * share) + " %"}),
-      element("meter", {value: share, max: 1, low: .7, high: .9, optimum: 0})]);
+      element("meter", {value: share, max: 1, low: .7, high: .9, optimum: 0}),
+      element("small", {textContent: device.card})]);
   }));
 }
 
@@ -129,10 +135,71 @@ function showStages(state, then) {
   });
 }
 
+// Bars of requests, and a line of their p99; each has its own scale, which the corners say.
+function showHistory(state) {
+  const {answered, bad, p99_ms} = state.history, count = answered.length;
+  const most = Math.max(1, ...answered.map((n, i) => n + bad[i])), slowest = Math.max(...p99_ms);
+  const svg = shape("svg", {viewBox: `0 0 ${count} 100`, preserveAspectRatio: "none"});
+  const bar = (i, from, to, name) => shape("rect", {x: i + .1, width: .8, y: 100 - 95 * to / most,
+    height: 95 * (to - from) / most, class: name});
+  answered.forEach((n, i) => {
+    if (n) svg.append(bar(i, 0, n, "ok"));
+    if (bad[i]) svg.append(bar(i, n, n + bad[i], "bad"));
+  });
+  let run = [];
+  const draw = () => { if (run.length) svg.append(shape("polyline", {class: "slow", points: run.join(" ")})); run = []; };
+  p99_ms.forEach((value, i) => {
+    if (!value) draw();
+    else run.push(`${i},${100 - 95 * value / slowest}`, `${i + 1},${100 - 95 * value / slowest}`);
+  });
+  draw();
+  at("history").replaceChildren(
+    element("p", {}, [element("span", {textContent: `up to ${most} a second`}),
+      element("span", {textContent: slowest ? `p99 up to ${ms(slowest)} ms` : ""})]), svg,
+    element("p", {}, [element("span", {textContent: `${count} s ago`}), element("span", {textContent: "now"})]));
+}
+
+function showNotes(state) {
+  at("notes").hidden = !state.notes.length;
+  at("notes").replaceChildren(...state.notes.map(note => element("p", {className: note.level}, [
+    element("b", {textContent: note.level}), " " + note.text])));
+}
+
+function showWarnings(state) {
+  at("trouble").hidden = !state.warnings.length;
+  at("warnings").replaceChildren(...state.warnings.map(one => {
+    const who = [one.robot, one.id && "#" + one.id, one.address].filter(Boolean).join(" · ") || "the server";
+    const when = duration(one.seconds_ago) + " ago" + (one.times > 1 ? `, ${one.times} times` : "");
+    return element("li", {}, [element("p", {className: "small"}, [
+      element("span", {textContent: who}), element("span", {textContent: when})]), element("p", {textContent: one.text})]);
+  }));
+}
+
+const lasting = (steps, rate) => rate ? +(steps / rate).toPrecision(3) + " s" : steps + " steps";
+const unit = name => name ? " " + name : "";
+
+// The client is for this page's machine where the server is on loopback: the robot's needs its own address.
+function showSend(state) {
+  const {pictures, state: parts, prompt, python} = state.send, {actions} = state;
+  const key = JSON.stringify([state.send, actions]);
+  if (key === shownSend) return;
+  shownSend = key;
+  const size = shape => `[${shape.join(", ")}]`;
+  const row = (name, about) => element("li", {}, [element("code", {textContent: name}), element("span", {textContent: about})]);
+  const labels = actions.names.map((name, i) => (name || "action " + i) + (actions.units[i] ? ` (${actions.units[i]})` : ""));
+  at("keys").replaceChildren(
+    ...pictures.map(one => row(one.key, `picture, ${one.type} ${size(one.shape)}, ${one.slot.replace("_", " ")}, ${one.required ? "required" : "optional"}`)),
+    ...parts.map(one => row(one.key, `state, ${one.type} ${size(one.shape)}, in the robot's units`)),
+    row(prompt.key, prompt.required ? "text, required" : `text; where it is absent: “${prompt.default}”`),
+    row("→ actions", `${actions.type} ${size(actions.shape)}` + (actions.rate_hz ? `, ${actions.rate_hz} steps a second` : "") +
+      `: ${labels.join(", ")}`));
+  text("client", python);
+}
+
 function robotRow(robot) {
   const name = robot.name || "robot " + robot.id;
   const cells = [
-    element("td", {}, [name, element("small", {textContent: robot.address})]),
+    element("td", {}, [name, element("small", {textContent: `#${robot.id} · ${robot.address}`})]),
     element("td", {}, [element("span", {className: "class " + robot.class, textContent: robot.class})]),
   ];
   const calls = robot.rate.toFixed(1) + (robot.declared ? " of " + robot.declared : "");
@@ -175,35 +242,33 @@ async function showPictures(watch) {
   }
 }
 
+function shape(name, attributes) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
 const column = (chunk, dims, k) => chunk.actions.filter((_, i) => i % dims === k).map(x => x ?? NaN);
 
 function line(values, first, scale, name) {
   const points = values.map((value, i) => [first + i, scale(value)]).filter(([x]) => x >= 0);
-  const path = document.createElementNS(SVG, "polyline");
-  path.setAttribute("class", name);
-  path.setAttribute("points", points.map(point => point.join(",")).join(" "));
-  return path;
+  return shape("polyline", {class: name, points: points.map(point => point.join(",")).join(" ")});
 }
 
 // Step 0 is the new chunk's first; the chunk before it is moved so that the steps of both are under another.
-function plot(k, dims, last, before) {
+function plot(k, dims, last, before, actions) {
   const fresh = column(last, dims, k), old = before && last.executed >= 0 ? column(before, dims, k) : [];
   const left = old.slice(last.executed), all = [...fresh, ...left].filter(Number.isFinite);
   const low = Math.min(...all), high = Math.max(...all), span = high - low || 1;
   const scale = value => 95 - 90 * (value - low) / span;
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", `0 0 ${Math.max(1, fresh.length - 1)} 100`);
-  svg.setAttribute("preserveAspectRatio", "none");
-  if (last.applied && last.delay) {
-    const lag = document.createElementNS(SVG, "rect");
-    for (const [name, value] of [["class", "lag"], ["width", last.delay], ["height", 100]]) lag.setAttribute(name, value);
-    svg.append(lag);
-  }
+  const svg = shape("svg", {viewBox: `0 0 ${Math.max(1, fresh.length - 1)} 100`, preserveAspectRatio: "none"});
+  if (last.applied && last.delay) svg.append(shape("rect", {class: "lag", width: last.delay, height: 100}));
   if (left.length) svg.append(line(left, 0, scale, "old"));
   svg.append(line(fresh, 0, scale, "new"));
   return element("div", {}, [element("p", {}, [
-    element("span", {textContent: "action " + k}),
-    element("span", {textContent: `${low.toPrecision(3)} … ${high.toPrecision(3)}`})]), svg]);
+    element("span", {textContent: actions.names[k] || "action " + k}),
+    element("span", {textContent: `${low.toPrecision(3)} … ${high.toPrecision(3)}${unit(actions.units[k])}`})]), svg,
+    element("p", {}, ["0", lasting(fresh.length - 1, actions.rate_hz)].map(x => element("span", {textContent: x})))]);
 }
 
 function showChunk(state, watch) {
@@ -216,8 +281,12 @@ function showChunk(state, watch) {
   shownChunk = key;
   const rtc = last.executed < 0 ? "without real-time chunking" : !last.applied ? "nothing to follow on from" :
     `follows on from step ${last.executed} of the one before, computed for a delay of ${last.delay} steps`;
-  text("chunk", `${state.horizon} steps of ${state.action_dim} actions, ${rtc}`);
-  at("plots").replaceChildren(...Array.from({length: state.action_dim}, (_, k) => plot(k, state.action_dim, last, before)));
+  const {actions} = state, rate = actions.rate_hz;
+  const time = rate ? `, ${lasting(state.horizon, rate)} at ${rate} steps a second` : "";
+  text("chunk", `${state.horizon} steps${time}, of ${state.action_dim} actions, ${rtc}`);
+  text("prompt", watch.prompt + (watch.truncated ? " (longer than the model reads: cut)" : ""));
+  text("state", watch.state.length ? watch.state.map(x => +x.toPrecision(4)).join(", ") : "none");
+  at("plots").replaceChildren(...Array.from({length: state.action_dim}, (_, k) => plot(k, state.action_dim, last, before, actions)));
 }
 
 function showWatch(state) {
@@ -228,6 +297,11 @@ function showWatch(state) {
     text("chunk", "This robot has left.");
     return;
   }
+  const slots = ["base", "left_wrist", "right_wrist"];
+  slots.forEach((slot, i) => {
+    const camera = state.send.pictures.find(one => one.slot === slot);
+    text("camera" + i, slot.replace("_", " ") + (camera ? ": " + camera.key : ""));
+  });
   if (robot) text("who", robot.name || "robot " + robot.id);
   showPictures(watch).catch(() => { shownPictures = ""; });
   showChunk(state, watch);
@@ -236,8 +310,14 @@ function showWatch(state) {
 function show(state) {
   const then = remember(state);
   sayHealth(state.draining ? "draining" : "ready", state.draining ? "draining" : "ready");
+  drains = state.draining;
   at("drain").disabled = state.draining;
-  text("about", `${state.robot} · openpi ${state.version} · up ${duration(state.up_seconds)}`);
+  const {checkpoint, variant} = state.model;
+  text("about", `${state.robot} · openpi ${state.version} · up ${duration(state.up_seconds)} · ${checkpoint} (${variant})`);
+  showNotes(state);
+  showHistory(state);
+  showWarnings(state);
+  showSend(state);
   showTiles(state, then);
   showStages(state, then);
   showRobots(state);
@@ -285,6 +365,7 @@ function command(button) {
     try {
       const answer = await ask(button.dataset.path, {method: "POST"});
       say(await answer.text());
+      if (answer.ok && button === at("drain")) drains = true;
       if (answer.ok && button === at("reload")) await followReload();
     } catch {
       say("the server does not answer");
@@ -301,6 +382,13 @@ at("login").addEventListener("submit", event => {
   at("login").hidden = true;
   at("main").hidden = false;
   poll();
+});
+at("copy").addEventListener("click", () => {
+  const range = document.createRange();
+  range.selectNodeContents(at("client"));
+  getSelection().removeAllRanges();
+  getSelection().addRange(range);
+  navigator.clipboard?.writeText(at("client").textContent).catch(() => {});
 });
 command(at("drain"));
 command(at("reload"));

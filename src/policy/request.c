@@ -43,9 +43,12 @@ struct openpi_request {
     int32_t *tokens;             /* [max_prompt + 1]: one more detects a truncated prompt                 */
     float padded[DIMS];          /* the sample's state                                                    */
     double state[DIMS];          /* normalised                                                            */
+    double raw_state[DIMS];      /* in the robot's units                                                  */
     int state_count;
     double reference[DIMS];      /* what relative actions are added to, openpi                            */
     float lerobot_reference[DIMS];            /* the same, LeRobot                                        */
+    const char *prompt;          /* [prompt_bytes], the caller's                                          */
+    size_t prompt_bytes;
     prompt_buffer *text;
     tokenizer_scratch *scratch;
     image_scratch resize;
@@ -265,6 +268,7 @@ static openpi_status take_state(openpi_request *request, const openpi_observatio
     float lerobot_text[DIMS] = {0};
     TRY(check_state(request, observation, error));
     request->state_count = observation->state_length;
+    for (int i = 0; i < request->state_count; i++) request->raw_state[i] = observation->state[i];
     if (policy->lerobot) take_lerobot_state(request, observation->state, lerobot_text);
     else if (request->state_count) take_robot_state(request, observation->state);
     for (int i = 0; i < DIMS; i++) {
@@ -331,6 +335,8 @@ static openpi_status take_prompt(openpi_request *request, const openpi_observati
         return report(error, OPENPI_BAD_INPUT,
                       "a prompt is required: the observation has none, and robot \"%s\" has no default%s",
                       cameras_robot(policy), request->came);
+    request->prompt = text;
+    request->prompt_bytes = bytes;
     if (bytes > MAX_TEXT)
         return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", bytes,
                       MAX_TEXT);
@@ -454,6 +460,18 @@ openpi_status openpi_request_extras(const openpi_request *request, openpi_extras
     }
     BOUNDARY_GIVE(openpi_extras, &own, out);
     return OPENPI_OK;
+}
+
+const char *openpi_request_prompt(const openpi_request *request, size_t *count) {
+    int prepared = request && request->prepared;
+    if (count) *count = prepared ? request->prompt_bytes : 0;
+    return prepared ? request->prompt : NULL;
+}
+
+const double *openpi_request_raw_state(const openpi_request *request, int *count) {
+    int prepared = request && request->prepared;
+    if (count) *count = prepared ? request->state_count : 0;
+    return prepared ? request->raw_state : NULL;
 }
 
 const double *openpi_request_state(const openpi_request *request, int *count) {

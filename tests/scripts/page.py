@@ -181,6 +181,7 @@ def log_in(page, key):
     page.ask(enter % "wrong")
     page.must("a wrong token is refused", f"{seen('#login')} && !{seen('#main')} && told.statuses.length === 2")
     assert page.ask("told.statuses") == [401, 401] and page.ask("told.state") is None
+    assert page.ask(seen("#unknown")) and page.ask(text("unknown")) == "unknown token"
     page.ask(enter % key)
     page.must("the page is shown", f"{seen('#main')} && !{seen('#login')} && {text('health')} === 'ready'")
 
@@ -306,7 +307,7 @@ def drain_button(page, server, robot):
     server.must_say("draining: ")
     server.signal(signal.SIGUSR2)
     server.ends()
-    page.must("the server is away", f"{text('health')} === 'no answer'")
+    page.must("the server has stopped", f"{text('health')} === 'stopped'")
 
 
 # ---- all of it --------------------------------------------------------------------------------------------------------------

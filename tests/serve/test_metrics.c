@@ -91,7 +91,9 @@ static metrics_now some_now(void) {
     return (metrics_now){.connections = 7,
                          .queued = {[SCHEDULER_SHARED] = 2, [SCHEDULER_RESERVED] = 1},
                          .process = look_limited(),
-                         .version = "0.1.0"};
+                         .version = "0.1.0",
+                         .notes = 3,
+                         .warnings = 2};
 }
 
 static void counts(void **state) {
@@ -118,6 +120,8 @@ static void counts(void **state) {
     must_be(text, "openpi_queue_length{class=\"reserved\"}", 1);
     must_be(text, "openpi_connections", 7);
     must_be(text, "openpi_build_info{version=\"0.1.0\"}", 1);
+    must_be(text, "openpi_model_notes{level=\"note\"}", 3);
+    must_be(text, "openpi_model_notes{level=\"warning\"}", 2);
     assert_true(sample(text, "process_resident_memory_bytes") > 1e5);
     assert_true(sample(text, "process_virtual_memory_bytes") > sample(text, "process_resident_memory_bytes"));
     must_be(text, "process_virtual_memory_max_bytes", (double)now.process.max_virtual_bytes);

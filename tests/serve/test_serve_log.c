@@ -277,7 +277,8 @@ static void requests_have_lines(void **state) {
         assert_int_equal(events_of(&server, "request", &written), all ? 3 : 0);
         assert_int_equal(events_of(&server, "request failed", &written), 1);
         char *log = served_log(&server);
-        if (all) assert_non_null(strstr(log, "\"event\":\"request\",\"address\":\"127.0.0.1\",\"bytes\":"));
+        static const char line[] = "\"event\":\"request\",\"address\":\"127.0.0.1\",\"id\":1,\"bytes\":";
+        if (all) assert_non_null(strstr(log, line));
         free(log);
     }
     free(request);

@@ -330,11 +330,11 @@ static void only_tokens_connect(void **state) {
     int desk = upgrade(server.port, "Api-Key key-of-desk", head);
     assert_memory_equal(head, "HTTP/1.1 101 ", 13);
     free(ws_expect(desk, WS_BINARY).data);
-    must_log(&server, "desk connected\n");
+    must_log(&server, "desk #1 connected\n");
     int arm = upgrade(server.port, "Bearer key-of-arm0", head);
     assert_memory_equal(head, "HTTP/1.1 101 ", 13);
     free(ws_expect(arm, WS_BINARY).data);
-    must_log(&server, "arm0 connected, reserved, 0.0078125 calls a second\n");
+    must_log(&server, "arm0 #2 connected, reserved, 0.0078125 calls a second\n");
     close(desk);
     close(arm);
     served_stop(&server);
@@ -412,7 +412,7 @@ static void tokens_are_read_again(void **state) {
     assert_int_equal(status_of(server.port, "Bearer key-of-left"), 401);
     close(connect_as(&server, "key-of-new"));
     close(connect_as(&server, "key-of-arm"));
-    must_log(&server, "arm connected, reserved, 0.004 calls a second\n");
+    must_log(&server, "arm #5 connected, reserved, 0.004 calls a second\n");
     write_lines(second, 3);                  /* without the admin                                          */
     read_again(&server, "the tokens stay as they were: ");
     must_log(&server, "/tokens has no token of the class admin any more");
