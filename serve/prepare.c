@@ -12,7 +12,7 @@
 #include "rtc.h"
 #include "thread.h"
 
-enum { THREADS_MOST = 65, DIMS = OPENPI_ACTION_DIM };
+enum { TRIM_MS = 4000, TRIM_MOST = 64, THREADS_MOST = 65, DIMS = OPENPI_ACTION_DIM };
 
 /* The jobs of one class that wait, and the threads that take them. One more thread takes reserved jobs only,
  * so that none of them waits until a shared one is prepared; the others take both. */
@@ -35,6 +35,8 @@ struct prepare {
     model *model;                /* that requests are prepared for                                         */
     openpi_request **free;       /* [free_count], of that model                                            */
     int free_count, made;        /* made: of all models                                                    */
+    int least_free;              /* since trimmed_ms                                                       */
+    double trimmed_ms;
     int ended;
 };
 
@@ -54,6 +56,7 @@ static void give_request(prepare *p, job *job, model *model) {
     job->model_number = model->number;
     job->request = model == p->model && p->free_count ? p->free[--p->free_count] : NULL;
     if (!job->request) p->made++;
+    if (p->free_count < p->least_free) p->least_free = p->free_count;
 }
 
 /* One thread of the lane does. With the lock held, but not while it looks. */
@@ -145,6 +148,23 @@ void prepare_release(prepare *p, job *job) {
     pthread_mutex_unlock(&p->lock);
     if (!keep) openpi_request_close(request);
     model_drop(model);
+}
+
+int prepare_trim(prepare *p, double now_ms) {
+    openpi_request *closing[TRIM_MOST];
+    int count = 0;
+    pthread_mutex_lock(&p->lock);
+    if (now_ms - p->trimmed_ms >= TRIM_MS) {
+        int idle = p->least_free < p->free_count ? p->least_free : p->free_count;
+        while (count < TRIM_MOST && count < idle - p->options.threads)
+            closing[count++] = p->free[--p->free_count];
+        p->made -= count;
+        p->least_free = p->free_count;
+        p->trimmed_ms = now_ms;
+    }
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 0; i < count; i++) openpi_request_close(closing[i]);
+    return count;
 }
 
 model *prepare_model(prepare *p) {

@@ -39,6 +39,9 @@ void prepare_renew(prepare *prepare, model *model);
 /* Prepares a prepared job once more, for another model, on the calling thread. Where it does not fit that, it
  * is answered with a sentence, and the status is not OK. */
 openpi_status prepare_again(prepare *prepare, job *job, model *model);
+/* To be called a few times a second: requests that nobody has needed for some seconds are closed, but for as
+ * many as there are threads. Returns how many. */
+int prepare_trim(prepare *prepare, double now_ms);
 /* Gives the job's request back to the pool. From any thread. */
 void prepare_release(prepare *prepare, job *job);
 

@@ -299,6 +299,7 @@ static void on_too_often(void *user, const char *address) {
 static void on_ticked(void *user) {
     server *s = user;
     log_tick(&s->log);
+    prepare_trim(s->prepare, clock_now());
     metrics_counts counts = metrics_get(&s->metrics);
     double busy = 0;
     for (int i = 0; i < counts.device_count; i++) busy += counts.devices[i].busy_seconds * 1e3;

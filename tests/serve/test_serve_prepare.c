@@ -104,6 +104,11 @@ static void shared_jobs_do_not_stop_reserved_ones(void **state) {
     assert_int_equal(value, 0);
     for (int i = 0; i < THREADS; i++) sem_post(&go_on);
     for (int i = 0; i < SHARED; i++) await(&over[0], "a shared job is not prepared");
+    /* three were in use at a time; who is idle since the look before is closed, but for one a thread */
+    assert_int_equal(prepare_trim(prepare, 1e6), 0);
+    assert_int_equal(prepare_trim(prepare, 1e6 + 1000), 0);
+    assert_int_equal(prepare_trim(prepare, 2e6), 1);
+    assert_int_equal(prepare_trim(prepare, 3e6), 0);
     prepare_close(prepare);
     for (int i = 0; i < SHARED; i++) job_give(&pool, shared[i]);
     for (int i = 0; i < RESERVED; i++) job_give(&pool, reserved[i]);
