@@ -1,22 +1,74 @@
-/* gemm_mma.cu: products of many rows on any tensor core. A norm goes first. */
+/* gemm_mma.cu: products of many rows on any tensor core. A norm goes first.
+ *
+ * The heuristic's tile and parts are those whose estimated time is least: waves of blocks over the
+ * multiprocessors, each as long as its share of k. Large tiles read the fewest bytes a multiplication; k is
+ * shared only where the tiles are fewer than the multiprocessors. */
 #include "backend/gpu/cuda/vendor.h"
+#include "backend/gpu/kernels/linear_parts.h"
+
+enum { MOST_PARTS = 4, JOIN_THREADS = 256 };
 
 typedef struct tile {
     gpu_kernel kernel;
-    int rows, columns, threads;
+    int rows, columns, threads, stages;
+    int blocks;                            /* that a multiprocessor holds                                   */
     size_t shared;
+    int cost;                              /* of 64 k, in the units below                                   */
 } tile;
 
-static const tile tiles[] = {
-    {{"gemm_mma_128_128", 1, 0}, 128, 128, 256, 3 * 256 * 128},
-    {{"gemm_mma_64_64", 1, 0}, 64, 64, 128, 4 * 128 * 128},
-};
-enum { BIG, SMALL, TILES };
+/* Times are in units of 16 rows x 8 columns x 64 k of a tensor core at its best: 4.3 ns of a multiprocessor
+ * of an H200. `percent`: what a tile takes of that, above 100 where shared memory or the second-level cache
+ * is the limit. Fitted on that card with --path portable and 3 cameras. */
+#define TILE(rows, columns, threads, stages, blocks, percent)                                             \
+    {{"gemm_mma_" #rows "_" #columns, 1, 0}, rows, columns, threads, stages, blocks,                      \
+     (size_t)(stages) * (rows + columns) * 128, rows / 16 * (columns / 8) * percent / 100}
 
-/* The big tile, where it gives half of the multiprocessors a block. */
-static int usual_tile(const gpu_device *device, int rows, const gpu_linear *p) {
-    int blocks = ceil_div(rows, tiles[BIG].rows) * ceil_div(p->weights.columns, tiles[BIG].columns);
-    return blocks >= gpu_multiprocessors(device) / 2 ? BIG : SMALL;
+static const tile tiles[] = {
+    TILE(160, 256, 256, 3, 1, 100), TILE(128, 256, 256, 4, 1, 108), TILE(160, 128, 256, 5, 1, 140),
+    TILE(128, 160, 256, 5, 1, 136), TILE(128, 128, 256, 3, 2, 160), TILE(64, 64, 128, 4, 3, 300),
+    {{"gemm_mma_join", 1, 0}, 0, 0, JOIN_THREADS, 0, 0, 0, 0},
+};
+enum { SMALL = 5, TILES = 6, JOIN = 6 };
+
+/* In the same units: a tile's first stages and its end; the pass that adds parts; from asking for a stage to
+ * its arrival. */
+enum { AROUND = 700, A_JOIN = 1500, ARRIVAL = 600 };
+
+static int tiles_of(const tile *t, int rows, const gpu_linear *p) {
+    return ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns);
+}
+
+static double time_of(const gpu_device *device, const tile *t, int rows, const gpu_linear *p, int parts) {
+    int multiprocessors = gpu_multiprocessors(device), blocks = tiles_of(t, rows, p) * parts,
+        places = multiprocessors * t->blocks, together = ceil_div(least(blocks, places), multiprocessors);
+    double step = t->cost * together, arrives = (double)ARRIVAL / (t->stages - 1),
+           wave = ceil_div(p->k_blocks, parts) * (step > arrives ? step : arrives) + AROUND,
+           sums = 4e-3 * rows * p->weights.columns * parts / multiprocessors;
+    return ceil_div(blocks, places) * wave + (parts > 1 ? A_JOIN + sums : 0);
+}
+
+typedef struct usual {
+    int tile, parts;
+} usual;
+
+/* k is shared while the tiles leave multiprocessors idle. */
+static int most_parts(const gpu_device *device, const tile *t, int rows, const gpu_linear *p) {
+    int blocks = tiles_of(t, rows, p);
+    if (blocks >= gpu_multiprocessors(device)) return 1;
+    return least(least(MOST_PARTS, p->k_blocks), ceil_div(2 * gpu_multiprocessors(device), blocks));
+}
+
+static usual usual_choice(const gpu_device *device, int rows, const gpu_linear *p) {
+    usual best = {SMALL, 1};
+    double least_time = time_of(device, &tiles[SMALL], rows, p, 1);
+    for (int t = 0; t < TILES; t++)
+        for (int parts = 1; parts <= most_parts(device, &tiles[t], rows, p); parts++) {
+            double time = time_of(device, &tiles[t], rows, p, parts);
+            if (tiles[t].shared > gpu_shared_bytes(device) || time >= least_time) continue;
+            least_time = time;
+            best = (usual){t, parts};
+        }
+    return best;
 }
 
 /* Numbers between products as bf16 + bf16, over W twice; few rows have kernels of their own for that. */
@@ -25,29 +77,45 @@ static void list_chain(const gpu_task *task, gpu_choices *to) {
         gpu_choices_add(to, (gpu_choice){.rank = RANK_GEMM_MMA, .kernel = SMALL, .split = 1});
 }
 
+/* Rows a block of the norm: one, as long as blocks of more rows would not give each multiprocessor enough. */
+static int usual_norm(const gpu_device *device, const gpu_task *task) {
+    if (!task->product.norm) return 0;
+    return task->rows < 4 * GPU_NORM_ROWS * gpu_multiprocessors(device) ? 1 : GPU_NORM_ROWS;
+}
+
 static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_linear *p = &task->product;
     if (task->kind == GPU_PRODUCT_CHAIN) list_chain(task, to);
     if (task->kind != GPU_PRODUCT || !cuda_tensor_legal(p)) return;
+    usual usual = usual_choice(device, task->rows, p);
     for (int i = 0; i < gpu_norms_first(p); i++) {
         int norm = gpu_norm_first(p, i);
         if (cuda_scattered(p) && !norm) continue;
-        for (int t = 0; t < TILES; t++) {
-            int rank =
-                t == usual_tile(device, task->rows, p) ? gpu_usual(norm, RANK_GEMM_MMA) : GPU_RANK_NEVER;
-            gpu_choices_add(to, (gpu_choice){.rank = rank, .kernel = t, .norm = norm});
-        }
+        for (int t = 0; t < TILES; t++)
+            for (int parts = 1; parts <= most_parts(device, &tiles[t], task->rows, p); parts++) {
+                int taken = t == usual.tile && parts == usual.parts && norm == usual_norm(device, task);
+                if (tiles[t].shared > gpu_shared_bytes(device)) continue;
+                gpu_choices_add(to, (gpu_choice){.rank = taken ? RANK_GEMM_MMA : GPU_RANK_NEVER,
+                                                 .kernel = t,
+                                                 .count = parts > 1 ? parts : 0,
+                                                 .norm = norm});
+            }
     }
 }
 
 static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const tile *t = &tiles[choice->kernel];
-    const gpu_linear *p = &task->product;
+    gpu_linear_parts a = {.linear = task->product, .parts = choice->count ? choice->count : 1};
+    const gpu_linear *p = &a.linear;
+    size_t sums = (size_t)p->capacity * (size_t)p->weights.columns;
+    if (a.parts > 1) a.sums = gpu_work_take(issue, (size_t)a.parts * sums * sizeof *a.sums);
     gpu_grid grid = {.x = ceil_div(task->rows, t->rows),
-                     .y = ceil_div(p->weights.columns, t->columns),
+                     .y = ceil_div(p->weights.columns, t->columns) * a.parts,
                      .threads = t->threads,
                      .shared = t->shared};
-    gpu_emit(issue, choice->kernel, grid, p, sizeof *p);
+    gpu_grid join = {.x = ceil_div((int)(sums / 4), JOIN_THREADS), .y = 1, .threads = JOIN_THREADS};
+    gpu_emit(issue, choice->kernel, grid, &a, sizeof a);
+    if (a.parts > 1) gpu_emit(issue, JOIN, join, &a, sizeof a);
 }
 
 const gpu_family gpu_family_gemm_mma = {
