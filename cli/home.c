@@ -48,14 +48,18 @@ static int find_hugging_face(const char *owner, int owner_bytes, const char *nam
     return *hash && there(path);
 }
 
-/* "OWNER/NAME" of letters, digits, "-", "_" and ".": a repository's name, which no path begins with a dot. */
+/* "OWNER/NAME" of letters, digits, "-", "_" and ".", where OWNER is nothing that lies here: a repository's
+ * name and no path. */
 static int is_repository(const char *name) {
+    char here[256];
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
     size_t owner = strspn(name, letters);
     const char *rest = name + owner;
     if (!owner || *name == '.' || *rest != '/') return 0;
     size_t length = strspn(rest + 1, letters);
-    return length && length < 200 && owner < 200 && rest[1] != '.' && !rest[1 + length];
+    if (!length || length >= 200 || owner >= 200 || rest[1] == '.' || rest[1 + length]) return 0;
+    snprintf(here, sizeof here, "%.*s", (int)owner, name);
+    return !there(here);
 }
 
 int checkpoint_path(const verb *verb, const char *name, char path[HOME_PATH], const char **out) {

@@ -257,7 +257,7 @@ static const replacement replacements[] = {
     {ODD, "\"input_seed\":", "\"input_sead\":", "metadata input_seed is absent, expected an integer"},
     {"policy/droid_pi0/norm_stats.json", "policy/droid_pi0", "\"mean\"", "\"maen\"", "mean"},
     {"policy/droid_pi0/request.msgpack", "policy/droid_pi0", "red cup", "rad cup", "tokens"},
-    {"lerobot/pi0/checkpoint/config.json", "lerobot/pi0", "\"chunk_size\"", "\"chonk_size\"", "chunk_size"},
+    {"lerobot/pi0/checkpoint/config.json", "lerobot/pi0", "\"chunk_size\"", "\"chonk_size\"", "chonk_size"},
     {"lerobot/pi0/checkpoint/policy_preprocessor.json", "lerobot/pi0", "MEAN_STD", "QUANTILE", "QUANTILE"},
     {"lerobot/pi0/expected.safetensors", "lerobot/pi0", "{\\\"task\\\":", "{\\\"task\\\";",
      "expected.safetensors: metadata case: not valid JSON: ':' is expected (line 1, column 8)"},

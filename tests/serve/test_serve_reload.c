@@ -305,7 +305,7 @@ static void what_does_not_fit(void **state) {
     link_to("broken");
     must_refuse_reload(&server, fd, ++number, "broken/model.safetensors");
     link_to("nowhere");
-    must_refuse_reload(&server, fd, ++number, "link");
+    must_refuse_reload(&server, fd, ++number, "/link: ");
     link_to("two");
     kill(server.pid, SIGHUP);
     await_lines(&server, "reloaded: model", 1);
