@@ -200,6 +200,23 @@ static json_t *describe_origins(const openpi_policy *policy) {
     return json_pack("{s:o, s:o}", "state", texts[0], "actions", texts[1]);
 }
 
+/* What is known of an open policy, as the object "policy". */
+static openpi_status put_policy(const openpi_policy *policy, const openpi_policy_info *info, json_t *out,
+                                openpi_error *error) {
+    const int ranks[2] = {policy->robot.lora_vlm, policy->robot.lora_expert};
+    json_t *about = json_pack("{s:s, s:i, s:i, s:i, s:i, s:b}", "robot", info->robot, "state_length",
+                              info->state_length, "action_dim", info->action_dim, "horizon", info->horizon,
+                              "max_prompt", info->max_prompt, "prompt_state", info->prompt_state);
+    TRY(put(out, "policy", about, error));
+    TRY(put(about, "statistics", info->statistics[0] ? json_string(info->statistics) : json_null(), error));
+    TRY(put(about, "statistics_of", describe_origins(policy), error));
+    json_t *cameras = json_array();
+    TRY(put(about, "cameras", cameras, error));
+    for (int c = 0; c < OPENPI_CAMERAS; c++)
+        TRY(put(cameras, NULL, info->cameras[c][0] ? json_string(info->cameras[c]) : json_null(), error));
+    return put_ranks(about, ranks, error);
+}
+
 /* How observations are prepared; where that is not known, the sentence that says why. */
 static openpi_status describe_policy(const char *path, const openpi_policy_options *options, json_t *out,
                                      json_t *told, openpi_error *error) {
@@ -210,25 +227,10 @@ static openpi_status describe_policy(const char *path, const openpi_policy_optio
     if (status == OPENPI_NO_MEMORY) return report(error, status, "%s", why.message);
     if (status != OPENPI_OK) return put(out, "policy", json_pack("{s:s}", "reason", why.message), error);
     status = openpi_policy_get_info(policy, &info, error);
-    json_t *origins = describe_origins(policy);
-    const int ranks[2] = {policy->robot.lora_vlm, policy->robot.lora_expert};
     if (status == OPENPI_OK) status = put_notes(&policy->notes, told, error);
+    if (status == OPENPI_OK) status = put_policy(policy, &info, out, error);
     openpi_policy_close(policy);
-    if (status != OPENPI_OK) json_decref(origins);
-    TRY(status);
-    TRY(put(out, "policy",
-            json_pack("{s:s, s:i, s:i, s:i, s:i, s:b}", "robot", info.robot, "state_length",
-                      info.state_length, "action_dim", info.action_dim, "horizon", info.horizon, "max_prompt",
-                      info.max_prompt, "prompt_state", info.prompt_state),
-            error));
-    TRY(put(json_object_get(out, "policy"), "statistics",
-            info.statistics[0] ? json_string(info.statistics) : json_null(), error));
-    TRY(put(json_object_get(out, "policy"), "statistics_of", origins, error));
-    json_t *cameras = json_array();
-    TRY(put(json_object_get(out, "policy"), "cameras", cameras, error));
-    for (int c = 0; c < OPENPI_CAMERAS; c++)
-        TRY(put(cameras, NULL, info.cameras[c][0] ? json_string(info.cameras[c]) : json_null(), error));
-    return put_ranks(json_object_get(out, "policy"), ranks, error);
+    return status;
 }
 
 openpi_status openpi_inspect(const char *path, const openpi_policy_options *options, char **json,

@@ -27,7 +27,7 @@ def observation(**more):
 
 
 REFUSED = {
-    "None": ({CAMERA: None}, f'"{CAMERA}" is nil \(None\), expected a picture'),
+    "None": ({CAMERA: None}, rf'"{CAMERA}" is nil \(None\), expected a picture'),
     "an empty dict": ({CAMERA: {}}, f'"{CAMERA}" is an empty dict, expected a picture'),
     "two states": ({"state": np.zeros(32)}, '"state" and "observation.state" of the request are the state, and they differ'),
     "two lengths": ({"state": np.zeros(31)}, "expected 32"),

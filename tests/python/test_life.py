@@ -392,7 +392,7 @@ def test_nothing_is_kept():
 
         def work():
             policy.infer(obs, noise=noise, previous=previous, rtc={"delay": 1})
-            for bad in ({**obs, "x": b""}, {**obs, "x": [1, "y"]}, {**obs, "left_wrist": np.zeros(5)}):
+            for bad in ({**obs, "state": b""}, {**obs, "state": [1, "y"]}, {**obs, "left_wrist": np.zeros(5)}):
                 with pytest.raises((TypeError, ValueError)):
                     policy.infer(bad, noise=noise, previous=previous)
             request.previous(request.keep(np.zeros((4, 32))), 1)
@@ -422,7 +422,7 @@ def test_no_leak(droid):
     def work(times):
         for _ in range(times):
             policy.infer_batch([obs, obs], noise=np.stack([noise, noise]))
-            for bad in ({**obs, "prompt": b""}, {**obs, "prompt": None}, {**obs, "x": [1, "y"]}, 3):
+            for bad in ({**obs, "prompt": 3}, {**obs, "prompt": None}, {**obs, "prompt": [1, "y"]}, 3):
                 with pytest.raises((TypeError, ValueError)):
                     policy.infer(bad)
             request = policy.request()
