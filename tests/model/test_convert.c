@@ -272,7 +272,7 @@ static void same_description(void **state) {
     }
 }
 
-/* Files of the layout that openpi's converter writes, its keys and no other. */
+/* Files of the layout that openpi's converter writes, its keys and one more: that nobody said the horizon. */
 static void config_file(void **state) {
     size_t bytes;
     json_t *root;
@@ -280,7 +280,8 @@ static void config_file(void **state) {
     WORKS(convert_to(ORBAX "pi0_released", "out", OPENPI_FILE_F32, 0, 1));
     char *text = read_whole("out", "config.json", &bytes);
     WORKS(json_parse(text, bytes, "config.json", &root, &error));
-    assert_int_equal(json_object_size(root), 3); /* openpi has no name for these sizes */
+    assert_int_equal(json_object_size(root), 4); /* openpi has no name for these sizes */
+    assert_string_equal(json_string_value(json_object_get(root, "action_horizon_from")), "openpi's default");
     assert_int_equal(json_integer_value(json_object_get(root, "action_dim")), 32);
     assert_int_equal(json_integer_value(json_object_get(root, "action_horizon")), 50);
     assert_string_equal(json_string_value(json_object_get(root, "precision")), "float32");

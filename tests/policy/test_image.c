@@ -464,7 +464,8 @@ static void broken_pictures(void **state) {
         {IMAGE("base", NULL, OPENPI_U8, OPENPI_HWC, 2, 2), "picture \"base\": its data is NULL", 0},
         {IMAGE(NULL, NULL, OPENPI_U8, OPENPI_HWC, 2, 2), "picture \"(unnamed)\": its data is NULL", 0},
         {IMAGE("base", one, (openpi_element)9, OPENPI_HWC, 2, 2),
-         "picture \"base\": element type 9, expected OPENPI_U8, OPENPI_FLOAT32", 0},
+         "picture \"base\": element type 9, expected OPENPI_U8, OPENPI_FLOAT32, OPENPI_FLOAT64 or "
+         "OPENPI_FLOAT16", 0},
         {IMAGE("base", one, OPENPI_U8, (openpi_layout)5, 2, 2),
          "picture \"base\": layout 5, expected OPENPI_HWC or OPENPI_CHW", 0},
         {IMAGE("base", one, OPENPI_U8, OPENPI_HWC, 0, 2),
