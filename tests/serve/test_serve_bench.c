@@ -109,8 +109,8 @@ static void each_group_has_its_key(void **state) {
     check_group(group(root, 1, "greedy"), 2);
     json_decref(root);
     char *log = served_log(&server);
-    must_contain(log, "arm #1 connected");
-    must_contain(log, "desk connected");
+    must_contain(log, "arm #");
+    must_contain(log, "desk #");
     free(log);
     assert_int_equal(run("bench --server ws://127.0.0.1:%d --api-key abc --greedy 1 --seconds 1",
                          server.port), 1);
