@@ -148,7 +148,9 @@ openpi_status wrong_file(const char *path, const uint8_t *first, uint64_t bytes,
 typedef struct survey {
     int entries, folders;        /* in the folder itself; folders: below that hold weights       */
     int seen;                    /* in all                                                        */
+    int jax;                     /* one of those folders is JAX's                                 */
     char below[400];             /* "checkpoints/last/pretrained_model", empty: none              */
+    char newest[400];            /* of those whose path names a step: "last", else the highest    */
     char safetensors[100], pickle[100], gguf[100];
 } survey;
 
@@ -169,6 +171,26 @@ static int holds_weights(const char *name) {
     return !strcmp(name, "model.safetensors") || !strcmp(name, "model.safetensors.index.json");
 }
 
+/* 1: a part of the path is a step of a training run, "last" or a number; 2: "last". */
+static int names_step(const char *path) {
+    int found = 0;
+    for (const char *part = path; *part; part += strspn(part, "/")) {
+        size_t length = strcspn(part, "/");
+        if (length == 4 && !strncmp(part, "last", 4)) return 2;
+        if (strspn(part, "0123456789") == length) found = 1;
+        part += length;
+    }
+    return found;
+}
+
+static void note_weights(survey *s, const char *below) {
+    int step = names_step(below), kept = names_step(s->newest);
+    s->folders++;
+    keep_smallest(s->below, sizeof s->below, below);
+    if (step > kept || (step && step == kept && strverscmp(below, s->newest) > 0))
+        snprintf(s->newest, sizeof s->newest, "%s", below);
+}
+
 /* `below`: the folder's path from the one given, "" for that itself. A folder that cannot be read is
  * skipped. */
 static openpi_status look(survey *s, const char *folder, const char *below, int depth, openpi_error *error) {
@@ -176,6 +198,14 @@ static openpi_status look(survey *s, const char *folder, const char *below, int 
     const struct dirent *entry;
     openpi_status status = OPENPI_OK;
     int counted = 0;
+    char *params = depth ? orbax_folder_find(folder) : NULL;
+    if (params) {
+        free(params);
+        if (list) closedir(list);
+        s->jax = 1;
+        note_weights(s, below);
+        return OPENPI_OK;
+    }
     if (!list && errno == ENOMEM) return report_no_memory(error, sizeof *entry, folder);
     while (list && status == OPENPI_OK && s->seen < ENTRIES_LIMIT && (entry = readdir(list))) {
         const char *name = entry->d_name;
@@ -183,10 +213,7 @@ static openpi_status look(survey *s, const char *folder, const char *below, int 
         if (!strcmp(name, ".") || !strcmp(name, "..")) continue;
         s->seen++;
         if (!depth) note_name(s, name);
-        if (depth && holds_weights(name) && !counted++) {
-            s->folders++;
-            keep_smallest(s->below, sizeof s->below, below);
-        }
+        if (depth && holds_weights(name) && !counted++) note_weights(s, below);
         if (depth == DEPTH || *name == '.') continue;
         if (snprintf(inner, sizeof inner, "%s%s%s", below, *below ? "/" : "", name) >= (int)sizeof inner)
             continue;
@@ -207,16 +234,15 @@ openpi_status wrong_folder(const char *folder, openpi_error *error) {
         return report(error, OPENPI_NOT_FOUND,
                       "%s: an empty folder, expected model.safetensors or model.safetensors.index.json",
                       folder);
+    const char *absent = s.jax ? "neither model.safetensors nor params/" : "no model.safetensors";
     if (*s.below && s.folders == 1)
-        return report(error, OPENPI_NOT_FOUND,
-                      "%s: no model.safetensors is here, but one is in %s/%s: give that folder", folder,
-                      folder, s.below);
+        return report(error, OPENPI_NOT_FOUND, "%s: %s is here, but one is in %s/%s: give that folder",
+                      folder, absent, folder, s.below);
     if (*s.below)
-        return report(
-            error, OPENPI_NOT_FOUND,
-            "%s: no model.safetensors is here, but %d folders below hold one, the first is %s/%s: give one "
-            "of them",
-            folder, s.folders, folder, s.below);
+        return report(error, OPENPI_NOT_FOUND,
+                      "%s: %s is here, but %d folders below hold one, the %s is %s/%s: give one of them",
+                      folder, absent, s.folders, *s.newest ? "last step" : "first", folder,
+                      *s.newest ? s.newest : s.below);
     if (*s.safetensors)
         return report(
             error, OPENPI_NOT_FOUND,

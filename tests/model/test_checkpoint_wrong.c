@@ -261,10 +261,41 @@ static void test_cut_and_mutated(void **state) {
     scratch_close(&s);
 }
 
+/* A folder too high, of PyTorch's and of JAX's files: the sentence names the folder to give. Each row adds to
+ * what is there. */
+static void test_too_high(void **state) {
+    static const struct {
+        const char *make, *file, *sentence;
+    } rows[] = {
+        {"mkdir -p run/pi05_x/params", "run/pi05_x/params/manifest.ocdbt",
+         "neither model.safetensors nor params/ is here, but one is in %s/pi05_x: give that folder"},
+        {"rm -r run && mkdir -p run/900 run/1000 run/tmp", "run/900/model.safetensors",
+         "no model.safetensors is here, but one is in %s/900: give that folder"},
+        {"true", "run/1000/model.safetensors", "2 folders below hold one, the last step is %s/1000: give one"},
+        {"ln -s 900 run/last", "run/tmp/model.safetensors",
+         "4 folders below hold one, the last step is %s/last: give one of them"},
+    };
+    scratch s;
+    (void)state;
+    assert_int_equal(scratch_open(&s), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        checkpoint *c = NULL;
+        char line[1000], run[400];
+        snprintf(line, sizeof line, "cd '%s' && %s", s.folder, rows[i].make);
+        assert_int_equal(system(line), 0);
+        assert_int_equal(scratch_write(&s, rows[i].file, "", 0), 0);
+        snprintf(run, sizeof run, "%s", scratch_path(&s, "run"));
+        snprintf(line, sizeof line, rows[i].sentence, run);
+        check_fails(checkpoint_open(run, NULL, &c, &error), OPENPI_NOT_FOUND, line);
+    }
+    scratch_close(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wrong),
         cmocka_unit_test(test_cut_and_mutated),
+        cmocka_unit_test(test_too_high),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
