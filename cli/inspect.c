@@ -10,6 +10,7 @@
 #include "cli.h"
 #include "head.h"
 #include "input.h"
+#include "inspect_head.h"
 #include "table.h"
 #include "words.h"
 
@@ -66,10 +67,15 @@ static int is_flat(const json_t *array) {
     return 1;
 }
 
-static void put_value(const char *key, const json_t *value, int indent) {
+#define DEFAULT_WORDS " (default, not in the checkpoint)"
+enum { FILES_SHOWN = 8 };        /* of more only the count and the first are told */
+
+static void put_value(const char *key, const json_t *value, int indent, int is_default) {
     size_t items = json_array_size(value);
-    if (json_is_object(value)) {
-        putchar('\n');
+    if (!strcmp(key, "files") && items > FILES_SHOWN) {
+        printf("%zu, the first is %s\n", items, json_string_value(json_array_get(value, 0)));
+    } else if (json_is_object(value)) {
+        puts(is_default ? DEFAULT_WORDS : "");
         put_object(value, indent + 2);
     } else if (json_is_array(value) && is_flat(value)) {
         for (size_t i = 0; i < items; i++) {
@@ -82,13 +88,19 @@ static void put_value(const char *key, const json_t *value, int indent) {
         for (size_t i = 0; i < items; i++) {
             json_t *item = json_array_get(value, i);
             if (json_is_object(item)) put_object(item, indent + 2);
-            else put_value(key, item, indent + 2);
+            else put_value(key, item, indent + 2, 0);
             if (i + 1 < items && json_is_object(item)) putchar('\n');
         }
     } else {
         put_scalar(key, value);
-        putchar('\n');
+        puts(is_default ? DEFAULT_WORDS : "");
     }
+}
+
+static int has_text(const json_t *list, const char *text) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!strcmp(json_string_value(json_array_get(list, i)), text)) return 1;
+    return 0;
 }
 
 static void put_object(const json_t *object, int indent) {
@@ -102,7 +114,7 @@ static void put_object(const json_t *object, int indent) {
         int below = json_is_object(value) || (json_is_array(value) && !is_flat(value));
         put_key(key, indent);
         if (!below) printf("%*s", wide - text_columns(key) + 2, "");
-        put_value(key, value, indent);
+        put_value(key, value, indent, has_text(json_object_get(object, "defaults"), key));
     }
 }
 
@@ -120,6 +132,29 @@ static int check_given(const inspect_values *v, const json_t *root) {
         return library_error(&verb_inspect, &error);
     }
     return END_FINE;
+}
+
+static void put_head(const inspect_values *v, const json_t *root, const char *checkpoint) {
+    const char *text = json_string_value(json_object_get(json_object_get(root, "policy"), "reason"));
+    openpi_error reason = OPENPI_ERROR_INIT;
+    char sentence[SENTENCE_TEXT];
+    const inspect_given all[] = {
+        {"synthetic", v->synthetic}, {"robot", v->robot}, {"config", v->config},
+        {"norm-stats", v->norm_stats}, {"assets", v->assets}, {"tokenizer", v->tokenizer},
+        {"prompt-state", v->prompt_state ? v->prompt_state == 2 ? "on" : "off" : NULL},
+        {"adapter", v->lora.adapter},
+    };
+    inspect_given given[sizeof all / sizeof *all + 3] = {0};
+    int count = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].value) given[count++] = all[i];
+    if (v->lora.without_lora) given[count++].name = "without-lora";
+    if (v->lora.missing_chunks_are_zero) given[count++].name = "missing-chunks-are-zero";
+    if (text) {
+        snprintf(reason.message, sizeof reason.message, "%s", text);
+        words_translate(&verb_inspect, &reason, sentence);
+    }
+    inspect_head(root, text ? sentence : NULL, checkpoint, given);
 }
 
 static int inspect_run(const void *values, char **positional, int count) {
@@ -156,6 +191,7 @@ static int inspect_run(const void *values, char **positional, int count) {
         putchar('\n');
         json_decref(head);
     } else {
+        put_head(v, root, model.checkpoint);
         put_object(root, 0);
     }
     end = check_given(v, root);

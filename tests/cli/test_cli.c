@@ -34,6 +34,10 @@ static void test_synth_and_inspect(void **state) {
     has_head(root, "inspect");
     json_decref(root);
     assert_int_equal(run("inspect a"), 0);
+    if (strncmp(out, "what     π0.5", strlen("what     π0.5"))) fail_msg("%s", out);
+    must_contain(out, "\nmemory   cpu, bf16: ");
+    must_contain(out, "\ntype     openpi run a ");
+    must_contain(out, "(default, not in the checkpoint)");
     must_contain(out, "variant");
     must_contain(out, "pi05");
     assert_int_equal(run("inspect open --robot droid"), 0);
@@ -56,6 +60,9 @@ static void test_downloaded_tokenizer(void **state) {
     unlink(scratch_path(&box, "no_tokenizer/tokenizer.model"));
     assert_int_equal(run("inspect no_tokenizer"), 0);
     must_contain(out, "no tokenizer");
+    must_contain(out, "missing  ");
+    assert_null(strstr(out, "missing  nothing"));
+    must_contain(out, "type     openpi run no_tokenizer --tokenizer FILE --image CAMERA=FILE");
     assert_int_equal(
         scratch_write(&box, "home/.cache/openpi/big_vision/paligemma_tokenizer.model", model, bytes), 0);
     assert_int_equal(run("inspect no_tokenizer"), 0);

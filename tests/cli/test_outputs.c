@@ -486,7 +486,7 @@ static void test_standard_input(void **state) {
          GOLDEN "/tokenizer.model"},
         {"run " TINY " " PICTURE " --state 0.1,0.2 --prompt x " CALL " --format csv --robot %s", "robot."
                                                                                                  "json"},
-        {"inspect " TINY " --robot %s | sed '/free/d'", "robot.json"},
+        {"inspect " TINY " --robot %s | sed '/free/d;/openpi run/d'", "robot.json"},
         {"inspect " TINY " --json --robot %s | sed '/\"date\"/d; /free/d'", "cut.json"},
         {"profile " TINY " " CALL " --warmup 0 --runs 2 --table %s | grep '^cameras'", "table.json"},
         {"verify %s | cut -c31-", GOLDEN "/model/pi0_odd.safetensors"}, /* less the case's name */
