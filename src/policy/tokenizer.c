@@ -369,7 +369,7 @@ openpi_status tokenizer_encode(const tokenizer *tokenizer, tokenizer_scratch *sc
         TRY(encode_stretch(tokenizer, scratch, text + at, end - at, &out, error));
         at = end;
     }
-    size_t valid = at + utf8_valid_prefix(text + at, bytes - at);
+    size_t valid = bytes ? at + utf8_valid_prefix(text + at, bytes - at) : 0;      /* text may be NULL then */
     if (valid < bytes)
         return report(error, OPENPI_BAD_INPUT, "the prompt is not UTF-8: byte %zu is 0x%02x", valid,
                       (unsigned)(uint8_t)text[valid]);
