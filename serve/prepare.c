@@ -270,7 +270,9 @@ static openpi_status start(prepare *p, openpi_error *error) {
         lane *lane = &p->lanes[p->thread_count ? SCHEDULER_SHARED : SCHEDULER_RESERVED];
         pthread_t *thread = &p->threads[p->thread_count];
         const char *name = p->thread_count ? "prepare" : "prepare first";
+        pthread_mutex_lock(&p->lock);
         lane->busy++;            /* until it takes its first job                                           */
+        pthread_mutex_unlock(&p->lock);
         SERVE_TRY(serve_thread_start(thread, run, lane, name, "a thread that prepares requests", error));
         p->thread_count++;
     }

@@ -21,7 +21,26 @@ static void reload_all(void *user) {
     reloaded++;
 }
 
-/* There is no scheduler, and nothing to reload. */
+static model *opened(void) {
+    static model *served;
+    if (served) return served;
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
+    options.synthetic = &synthetic;
+    options.robot = "aloha";
+    PROMISE(openpi_synthetic_parse("tiny", &synthetic, &error) == OPENPI_OK);
+    PROMISE(model_open(NULL, &options, 0, 1, &served, &error) == OPENPI_OK);
+    return served;
+}
+
+/* There are one model and no threads that prepare requests for it, no scheduler, and nothing to reload. */
+model *__wrap_prepare_model(prepare *prepare);
+model *__wrap_prepare_model(prepare *prepare) {
+    (void)prepare;
+    return model_hold(opened());
+}
+
 void __wrap_reload_look(reload *reload, char text[RELOAD_TEXT]);
 void __wrap_reload_look(reload *reload, char text[RELOAD_TEXT]) {
     (void)reload;
@@ -88,11 +107,14 @@ static void request(char *text, int with_token) {
     tokens tokens = {.items = &token, .count = with_token};
     static metrics metrics;
     static connections connections = {.pool = {.horizon = 50, .action_dim = 14}};
+    static const state_about about = {.checkpoint = "pi0", .variant = "pi0", .kernels = "k", .address = "a"};
+    static logger log = {.lock = PTHREAD_MUTEX_INITIALIZER};
     admin admin = {.host = "robots.example",
-                   .robot = "aloha",
+                   .about = &about,
                    .tokens = &tokens,
                    .connections = &connections,
                    .metrics = &metrics,
+                   .log = &log,
                    .drain = drain,
                    .reload_all = reload_all};
     net_page page = {.status = 0};
