@@ -227,6 +227,7 @@ static openpi_status read_file(FILE *file, const char *path, tokens *out, openpi
 openpi_status tokens_open(const char *path, tokens *out, openpi_error *error) {
     struct stat about;
     char why[REGULAR_WHY];
+    *out = (tokens){.count = 0};
     FILE *file = regular_open(path, FILE_BYTES, &about, why);
     if (!file) return fail(error, OPENPI_BAD_ARGUMENT, "cannot read %s: %s", path, why);
     openpi_status status = OPENPI_OK;
