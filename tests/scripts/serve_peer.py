@@ -91,14 +91,15 @@ own = connect()
 rtc = {"openpi/rtc": {"executed": np.int64(2), "delay": 1}}
 first, second = own.infer(fixed | rtc), own.infer(fixed | rtc)
 assert list(second) == ["actions", "policy_timing", "server_timing", "rtc"], list(second)
-assert first["rtc"] == {"applied": False, "delay": 0} and second["rtc"] == {"applied": True, "delay": 1}
+followed = {"applied": True, "delay": 1, "max_weight": 1}  # as large as the server's one step allows
+assert first["rtc"] == {"applied": False, "delay": 0} and second["rtc"] == followed
 assert np.array_equal(first["actions"], expected) and not np.array_equal(second["actions"], expected)
 own._ws.close()
 
 # A chunk, action by action; the reply to real-time chunking has no other array.
 broker = action_chunk_broker.ActionChunkBroker(policy, action_horizon=shape[0])
 for step in range(shape[0]):
-    assert broker.infer(fixed | rtc)["rtc"] == {"applied": True, "delay": 1}, step
+    assert broker.infer(fixed | rtc)["rtc"] == followed, step
 broker = action_chunk_broker.ActionChunkBroker(policy, action_horizon=shape[0])
 for step in range(shape[0]):
     assert np.array_equal(broker.infer(fixed)["actions"], expected[step]), step
