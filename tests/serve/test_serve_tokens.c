@@ -83,7 +83,7 @@ static void files_of_others(void **state) {
     openpi_error error = OPENPI_ERROR_INIT;
     assert_int_equal(scratch_write(&box, "tokens", good, sizeof good - 1), 0);
     assert_int_equal(chmod(scratch_path(&box, "tokens"), 0666), 0);
-    memset(&all, 0x5a, sizeof all);              /* tokens_open reads nothing of it                          */
+    memset(&all, 0x5a, sizeof all);        /* tokens_open reads nothing of it                               */
     assert_int_equal(tokens_open(scratch_path(&box, "tokens"), &all, &error), OPENPI_BAD_ARGUMENT);
     assert_non_null(strstr(error.message, "everybody on this machine can write the tokens (mode 666)"));
     assert_int_equal(chmod(scratch_path(&box, "tokens"), 0664), 0);

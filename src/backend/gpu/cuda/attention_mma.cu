@@ -178,6 +178,8 @@ KERNEL(256) attention_image(const __grid_constant__ gpu_image_attention p) {
 
 /* ---- over the cache ------------------------------------------------------------------------------------ */
 
+enum { TOGETHER = 16 };                    /* splits that attention_combine reads at once                   */
+
 /* The block's keys: all, or of split blockIdx.y. */
 template <int R> DEV void attend(const gpu_cache_attention &p) {
     const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3,
@@ -215,26 +217,40 @@ template <int R> DEV void attend(const gpu_cache_attention &p) {
 KERNEL(128) attention_cache_1(const __grid_constant__ gpu_cache_attention p) { attend<1>(p); }
 KERNEL(384) attention_cache_3(const __grid_constant__ gpu_cache_attention p) { attend<3>(p); }
 
-/* Joins the splits of a row: 64 threads a row, 4 dims each; 4 rows a block. */
+/* Joins the splits of a row: 64 threads a row, 4 dims each; 4 rows a block. A lane holds the maximum and the
+ * sum of one split, and all that a thread reads is asked for at once. */
 KERNEL(256) attention_combine(const __grid_constant__ gpu_cache_attention p) {
-    const int f = blockIdx.x * 4 + (threadIdx.x >> 6), i = (threadIdx.x & 63) * 4;
+    const int f = blockIdx.x * 4 + (threadIdx.x >> 6), i = (threadIdx.x & 63) * 4, lane = threadIdx.x & 31;
+    const int rows = __ldg(p.count) * p.heads;
     start_next();
     wait_before();
-    if (f >= *p.count * p.heads || i >= p.head_dim) return;
-    float top = -INFINITY, sum = 0;
-    for (int s = 0; s < p.splits; s++)
-        top = fmaxf(top, __ldcg(p.part_stats + ((size_t)s * p.part_rows + f) * 2));
+    if (f >= rows) return;
+    float2 stats = make_float2(-INFINITY, 0);
+    if (lane < p.splits)
+        stats = __ldcg((const float2 *)(p.part_stats + ((size_t)lane * p.part_rows + f) * 2));
+    const float *from = p.part + (size_t)f * p.head_dim + (i < p.head_dim ? i : 0);
+    const size_t next = (size_t)p.part_rows * p.head_dim;
     float4 out = make_float4(0, 0, 0, 0);
-#pragma unroll 4
-    for (int s = 0; s < p.splits; s++) {
-        const size_t at = (size_t)s * p.part_rows + f;
-        const float2 stats = __ldcg((const float2 *)(p.part_stats + at * 2));
-        const float4 v = __ldcg((const float4 *)(p.part + at * p.head_dim + i));
-        const float weight = exp2_fast(stats.x - top);
-        sum += stats.y * weight;
-        out.x += v.x * weight, out.y += v.y * weight, out.z += v.z * weight, out.w += v.w * weight;
+    float top = 0, weight = 0;
+    for (int first = 0; first < p.splits; first += TOGETHER) {
+        float4 part[TOGETHER];
+#pragma unroll
+        for (int s = 0; s < TOGETHER; s++)
+            part[s] = __ldcg((const float4 *)(from + next * min(first + s, p.splits - 1)));
+        __syncwarp();                      /* no load moves to where it is used                             */
+        if (!first) {
+            top = warp_max(stats.x);
+            weight = exp2_fast(stats.x - top);
+        }
+#pragma unroll
+        for (int s = 0; s < TOGETHER; s++) {
+            const float w = __shfl_sync(0xffffffffu, weight, (first + s) & 31);
+            if (first + s >= p.splits) break;
+            out.x += part[s].x * w, out.y += part[s].y * w, out.z += part[s].z * w, out.w += part[s].w * w;
+        }
     }
-    const float factor = 1 / sum;
+    const float factor = 1 / warp_sum(stats.y * weight);
+    if (i >= p.head_dim) return;
     *(uint2 *)((u16 *)p.out + (size_t)f * p.head_dim + i) =
         make_uint2(pack_bf16(out.x * factor, out.y * factor), pack_bf16(out.z * factor, out.w * factor));
 }

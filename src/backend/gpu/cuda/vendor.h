@@ -14,6 +14,7 @@ enum {
     RANK_MADE_FOR_IT,                      /* velocity_rows, linear_short: kernels for this one product     */
     RANK_MEDIUM_HOPPER,                    /* 17 to 64 rows                                                 */
     RANK_SKINNY_HOPPER,                    /* few rows                                                      */
+    RANK_FEW_MMA,
     RANK_SKINNY_MMA,
     RANK_GEMM_HOPPER,                      /* many rows                                                     */
     RANK_GEMM_MMA,

@@ -1,0 +1,263 @@
+/* x·Wᵀ for at most 16 rows in bf16 on any tensor core since sm_80: the denoise loop's products, where time is
+ * what the weights take to arrive.
+ *
+ * A block makes 8·C packed columns over all of k; its warp w takes the blocks w, w + 8, … of 64 k, at most P.
+ * A lane reads nothing that another has fetched: mma.sync does not care which k is which, as long as x and W
+ * agree, so lane (g, t) takes the 16 bytes 8·(4h + t) … + 7 (h = 0, 1) of a block of 64 k, of column g of W
+ * and of the rows g and g + 8 of x: two steps of 16 k each, without ldmatrix and without a barrier.
+ *
+ *   W        all of a block's share by cp.async before anything else: [P][C][h][32 lanes][16 bytes] a warp
+ *   x        from global memory into registers, where the norm happens, too; only its sums of squares meet
+ *            in shared memory
+ *   sums     [8 warps][16 rows][8·C + 2] over W, which is read by then, added in the order of the warps
+ *
+ *   blocks   256 threads; grid = columns / (8·C)
+ *   shared   W; the norm's weight and bias; the sums of squares
+ *   legal    at most 16 rows; x has at most 8·P blocks of 64 k, a multiple of W's, which repeats; ldx % 8
+ *            == 0; columns % (8·C) == 0; outputs as pairs.cuh finishes them; RMS norm only, of qkv and gated
+ *            matrices only
+ *   early    before wait_before(): weights, norm, positions, angles, bias, gate; start_next() after those are
+ *            issued
+ *
+ * few_mma.c checks what is legal and launches. */
+#include "pairs.cuh"
+
+enum { WARPS = 8, ROWS = 16 };
+
+/* What a kernel decides at compile time. */
+template <int KIND_, int C_, int P_> struct few_tile {
+    enum {
+        KIND = KIND_, C = C_, P = P_,
+        PAIRED = KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED,
+        UNIT = PAIRED ? 16 : 8,            /* columns of a task                                             */
+        TASKS = C * 8 / UNIT * ROWS * 4,
+        WARP_BYTES = P * C * GPU_ATOM_BYTES,
+        PITCH = C * 8 + 2,                 /* floats of a row of sums                                       */
+    };
+    static_assert(TASKS <= WARPS * 32, "a thread has at most one task");
+};
+
+/* The warp's share of W, a group of copies a block of 64 k; zeros beyond the last. */
+template <class T> DEV void few_load_weights(const gpu_linear &p, u32 to, int warp, int lane) {
+    const int g = lane >> 2, t = lane & 3, blocks = p.weights.blocks;
+    const char *from = (const char *)p.weights.data + (size_t)blockIdx.x * T::C * blocks * GPU_ATOM_BYTES +
+                       g * 128 + ((t ^ g & 3) << 4);
+    const int low = (g & 4) << 4;          /* the swizzle exchanges the halves of columns 4 … 7             */
+#pragma unroll
+    for (int i = 0; i < T::P; i++) {
+        const int kb = warp + i * WARPS, there = kb < p.k_blocks;
+#pragma unroll
+        for (int c = 0; c < T::C; c++) {
+            const char *atom = from + ((size_t)c * blocks + (there ? kb % blocks : 0)) * GPU_ATOM_BYTES;
+            copy16(to + ((i * T::C + c) * 2 + 0) * 512, atom + low, there);
+            copy16(to + ((i * T::C + c) * 2 + 1) * 512, atom + (low ^ 64), there);
+        }
+        copy_commit();
+    }
+}
+
+/* The norm's weight and then its bias, `k` floats each. */
+DEV void few_load_norm(const gpu_linear &p, u32 to, int tid) {
+    for (int i = tid * 4; i < p.ldx; i += WARPS * 128) {
+        copy16(to + i * 4, p.norm_weight + i, 1);
+        if (p.norm_bias) copy16(to + (p.ldx + i) * 4, p.norm_bias + i, 1);
+    }
+    copy_commit();
+}
+
+/* The first k of the lane's 16 bytes in half h of the warp's block i. */
+DEV int few_k(int i, int h, int warp, int t) { return (warp + i * WARPS) * GPU_ATOM_K + h * 32 + t * 8; }
+
+/* x of the lane: [block of 64 k][row g or g + 8][h]. Beyond k, where W is zero, the row's first numbers.
+ * All are asked for here: __syncwarp() keeps the compiler from moving loads to where they are used. */
+template <class T>
+DEV void few_load_x(uint4 (&x)[T::P][2][2], const gpu_linear &p, int rows, int warp, int lane) {
+    const int g = lane >> 2, t = lane & 3;
+    const u16 *from[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+        from[r] = (const u16 *)p.x + (size_t)row_of(p.from, min(g + 8 * r, rows - 1)) * p.ldx;
+#pragma unroll
+    for (int i = 0; i < T::P; i++)
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int k = few_k(i, h, warp, t);
+                x[i][r][h] = __ldcg((const uint4 *)(from[r] + (k < p.ldx ? k : 0)));
+            }
+    __syncwarp();
+}
+
+DEV float few_squares(const uint4 &v) {
+    const u32 w[4] = {v.x, v.y, v.z, v.w};
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        sum = fmaf(low_of(w[j]), low_of(w[j]), sum), sum = fmaf(high_of(w[j]), high_of(w[j]), sum);
+    return sum;
+}
+
+/* Eight numbers of a row times factor·(1 + weight), plus the bias. */
+DEV void few_scale(uint4 &v, float factor, const float *weight, const float *bias) {
+    u32 w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int j = 0; j < 4; j += 2) {
+        const float4 m = *(const float4 *)(weight + j * 2);
+        const float4 b = bias ? *(const float4 *)(bias + j * 2) : make_float4(0, 0, 0, 0);
+        w[j] = pack_bf16(fmaf(low_of(w[j]), fmaf(m.x, factor, factor), b.x),
+                         fmaf(high_of(w[j]), fmaf(m.y, factor, factor), b.y));
+        w[j + 1] = pack_bf16(fmaf(low_of(w[j + 1]), fmaf(m.z, factor, factor), b.z),
+                             fmaf(high_of(w[j + 1]), fmaf(m.w, factor, factor), b.w));
+    }
+    v = make_uint4(w[0], w[1], w[2], w[3]);
+}
+
+/* RMS norm of x in registers. `norm`: weight and bias in shared memory; those of known rows are read where
+ * they are; `squares` [16 rows][8 warps]. */
+template <class T>
+DEV void few_norm(uint4 (&x)[T::P][2][2], const gpu_linear &p, const float *norm, float *squares, int rows,
+                  int warp, int lane) {
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < T::P; i++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                if (few_k(i, h, warp, t) < p.ldx) sum += few_squares(x[i][r][h]);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        if (!t) squares[(g + 8 * r) * WARPS + warp] = sum;
+    }
+    copy_wait<T::P>();                     /* the norm, which was asked for before W                        */
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const float4 a = *(const float4 *)(squares + (g + 8 * r) * WARPS),
+                     b = *(const float4 *)(squares + (g + 8 * r) * WARPS + 4);
+        const float factor = rsqrtf((a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w) / p.ldx + p.eps);
+        const int known = known_at(p.epilogue.known, g + 8 * r, g + 8 * r < rows);
+        const float *weight = known ? p.norm_weight + known : norm,
+                    *bias = !p.norm_bias ? NULL : known ? p.norm_bias + known : norm + p.ldx;
+#pragma unroll
+        for (int i = 0; i < T::P; i++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int k = few_k(i, h, warp, t);
+                if (k < p.ldx) few_scale(x[i][r][h], factor, weight + k, bias ? bias + k : NULL);
+            }
+    }
+}
+
+/* Block i of the warp's share: both halves, two steps of 16 k each; steps in turn add up apart. */
+template <class T>
+DEV void few_multiply(float (&sum)[T::C][2][4], const uint4 (&x)[2][2], u32 from) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const u32 a[2][4] = {{x[0][h].x, x[1][h].x, x[0][h].y, x[1][h].y},
+                             {x[0][h].z, x[1][h].z, x[0][h].w, x[1][h].w}};
+#pragma unroll
+        for (int c = 0; c < T::C; c++) {
+            u32 w[4];
+            asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(from + (c * 2 + h) * 512)
+                         : "memory");
+            mma16(sum[c][0], a[0], w[0], w[1]);
+            mma16(sum[c][1], a[1], w[2], w[3]);
+        }
+    }
+}
+
+template <class T, int I = 0>
+DEV void few_multiply_all(float (&sum)[T::C][2][4], const uint4 (&x)[T::P][2][2], u32 ring) {
+    if constexpr (I < T::P) {
+        copy_wait<T::P - 1 - I>();
+        few_multiply<T>(sum, x[I], ring + I * T::C * GPU_ATOM_BYTES);
+        few_multiply_all<T, I + 1>(sum, x, ring);
+    }
+}
+
+/* The output pair that a thread finishes: row r, unit u, pair t. */
+typedef struct few_task {
+    int r, u, t, there;
+} few_task;
+
+template <class T> DEV few_task few_task_of(int tid) {
+    return {.r = tid >> 2 & 15, .u = tid >> 6, .t = tid & 3, .there = tid < T::TASKS};
+}
+
+/* The warps' sums meet; every task adds its own and finishes them. */
+template <class T>
+DEV void few_finish(const gpu_linear &p, float *parts, const float (&sum)[T::C][2][4], const few_task &task,
+                    const finish &f, u32 before, int warp, int lane) {
+    const int g = lane >> 2, t = lane & 3;
+    __syncthreads();                       /* W is read, its place is free                                  */
+#pragma unroll
+    for (int c = 0; c < T::C; c++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            *(float2 *)(parts + (warp * ROWS + h * 8 + g) * T::PITCH + c * 8 + 2 * t) =
+                make_float2(sum[c][0][2 * h] + sum[c][1][2 * h], sum[c][0][2 * h + 1] + sum[c][1][2 * h + 1]);
+    __syncthreads();
+    if (!f.there) return;
+    float2 a = make_float2(0, 0), b = make_float2(0, 0);
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) {
+        const float *from = parts + (w * ROWS + task.r) * T::PITCH + task.u * T::UNIT + 2 * task.t;
+        float2 v = *(const float2 *)from;
+        a.x += v.x, a.y += v.y;
+        if (T::PAIRED) {
+            v = *(const float2 *)(from + 8);
+            b.x += v.x, b.y += v.y;
+        }
+    }
+    complete<T::KIND>(p.epilogue, f, before, a.x, a.y, b.x, b.y);
+}
+
+template <class T> DEV void few(const gpu_linear &p) {
+    extern __shared__ __align__(1024) char memory[];
+    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
+    const u32 ring = shared_address(memory) + warp * T::WARP_BYTES + lane * 16;
+    float *const norm = (float *)(memory + WARPS * T::WARP_BYTES), *const squares = norm + 2 * p.ldx;
+    const bool normed = T::PAIRED && p.norm != GPU_NORM_NONE;
+
+    if (normed) few_load_norm(p, shared_address(norm), tid);
+    few_load_weights<T>(p, ring, warp, lane);
+    start_next();
+    const few_task task = few_task_of<T>(tid);
+    finish f = {};
+    if (task.there && task.r < p.capacity)
+        f = prepare<T::KIND>(p.epilogue, task.r, p.capacity,
+                             blockIdx.x * T::C * 8 + task.u * T::UNIT, task.t);
+    const int rows = __ldg(p.count);
+    wait_before();
+    if (rows <= 0) {
+        copy_wait<0>();
+        return;
+    }
+    uint4 x[T::P][2][2];
+    few_load_x<T>(x, p, rows, warp, lane);
+    f.there &= task.r < rows;
+    u32 before = 0;
+    if (T::KIND == GPU_EPILOGUE_RESIDUAL && f.there)
+        before = __ldcg((const u32 *)((const u16 *)p.epilogue.out + f.at));
+    if (normed) few_norm<T>(x, p, norm, squares, rows, warp, lane);
+    float sum[T::C][2][4] = {};
+    few_multiply_all<T>(sum, x, ring);
+    few_finish<T>(p, (float *)memory, sum, task, f, before, warp, lane);
+}
+
+#define FEW(name, kind, groups, blocks)                        \
+    KERNEL(256) name(const __grid_constant__ gpu_linear p) {   \
+        few<few_tile<GPU_EPILOGUE_##kind, groups, blocks>>(p); \
+    }
+FEW(few_qkv_16_2, QKV, 2, 2)
+FEW(few_qkv_32_2, QKV, 4, 2)
+FEW(few_gated_32_2, GATED, 4, 2)
+FEW(few_gated_64_2, GATED, 8, 2)
+FEW(few_residual_8_4, RESIDUAL, 1, 4)
+FEW(few_residual_8_8, RESIDUAL, 1, 8)
+FEW(few_residual_16_4, RESIDUAL, 2, 4)
+FEW(few_store_8_4, STORE, 1, 4)
