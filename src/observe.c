@@ -112,7 +112,7 @@ openpi_status session_run_observed(openpi_session *s, const plan *plan, int batc
     openpi_status status =
         scratch ? OPENPI_OK : report_no_memory(error, longest * sizeof(float), "the observer");
     for (int i = 0; i < plan->count && status == OPENPI_OK; i++) {
-        status = device->backend->run(device, &plan->ops[i], 1, s->work, stage_ms, error);
+        status = device->backend->run(device, op_alone(&plan->ops[i]), s->work, stage_ms, error);
         if (status == OPENPI_OK) status = show_after(s, plan, i, batch, scratch, error);
     }
     free(scratch);

@@ -120,7 +120,7 @@ static openpi_status bind_rtc(openpi_session *s, openpi_error *error) {
         plan *plan = s->rtc_plans[kind];
         if (!plan) continue;
         TRY(plan_bind(plan, s->memory, error));
-        TRY(device->backend->run(device, plan->setup, plan->setup_count, s->work, NULL, error));
+        TRY(device->backend->run(device, plan_setup(plan), s->work, NULL, error));
         TRY(call_kinds_record(&s->rtc_kinds[kind], s->work, error));
     }
     return OPENPI_OK;
@@ -139,7 +139,7 @@ static openpi_status take_memory(openpi_session *s, openpi_error *error) {
     call_lay_out(&s->in, &bind, s->plan);
     call_fill(s->plan, &s->in.tables, NULL, NULL, 0);
     TRY(upload_inputs(s, s->in.state, error));
-    TRY(backend->run(device, s->plan->setup, s->plan->setup_count, s->work, NULL, error));
+    TRY(backend->run(device, plan_setup(s->plan), s->work, NULL, error));
     TRY(call_kinds_record(&s->kinds, s->work, error));
     return bind_rtc(s, error);
 }
@@ -425,7 +425,7 @@ static openpi_status run_in_parts(openpi_session *s, const plan *plan, int batch
     else if (s->on_run && plan == s->plan)
         TRY(s->on_run(s->on_run_user, s, t->stage_ms, error));
     else
-        TRY(device->backend->run(device, plan->ops, plan->count, s->work, t->stage_ms, error));
+        TRY(device->backend->run(device, plan_list(plan), s->work, t->stage_ms, error));
     t->stage_ms[OPENPI_STAGE_UPLOAD] += uploaded - start;
     t->device_ms = clock_ms() - uploaded;
     return device->backend->download(device, copies->down.to, copies->down.from, copies->down.bytes, error);

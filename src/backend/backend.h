@@ -6,6 +6,7 @@
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
+#include "ops/blocks.h"
 #include "ops/ops.h"
 #include "ops/switches.h"
 
@@ -152,16 +153,16 @@ typedef struct backend {
     /* Work block that running these ops needs. */
     size_t (*work_bytes)(const device *device, const op *ops, int count);
 
-    /* Runs ops in order and returns when they are done. stage_ms[OPENPI_STAGES]: time is added to each op's
-     * stage; may be NULL. Allocates nothing. Sessions that run op by op take turns. */
-    openpi_status (*run)(device *device, const op *ops, int count, void *work, double *stage_ms,
-                         openpi_error *error);
+    /* Runs ops in order and returns when they are done; blocks may be computed as a whole. stage_ms
+     * [OPENPI_STAGES]: time is added to each op's stage; may be NULL. Allocates nothing. Sessions that run op
+     * by op take turns. */
+    openpi_status (*run)(device *device, op_list list, void *work, double *stage_ms, openpi_error *error);
 
     /* Optional (all NULL: sessions call run). Records ops once, so that a call replays them without
      * building or launching anything anew; the recording reads every changing number from device memory.
      * OPENPI_UNSUPPORTED: this device cannot record, or is asked not to, and run serves; any other failure
      * is one of the device or of its memory. */
-    openpi_status (*record)(device *device, const op *ops, int count, void *work, struct recording **out,
+    openpi_status (*record)(device *device, op_list list, void *work, struct recording **out,
                             openpi_error *error);
     /* Copies `up` to the device, runs what is recorded, copies `down` back (may be NULL): queued at once
      * in an order of the recording's own, and waited for once. When it returns, all has happened. Replays
@@ -173,8 +174,8 @@ typedef struct backend {
     /* Optional, for instruments: as record, with clock marks around every launch. Slower to replay, since
      * launches no longer overlap; `launches` tells of the last replay (times 0 before one) and returns how
      * many there are. */
-    openpi_status (*record_timed)(device *device, const op *ops, int count, void *work,
-                                  struct recording **out, openpi_error *error);
+    openpi_status (*record_timed)(device *device, op_list list, void *work, struct recording **out,
+                                  openpi_error *error);
     int (*launches)(device *device, struct recording *recording, launch_record *out, int capacity);
     int (*nodes)(const struct recording *recording);       /* of a recording's graph                       */
 

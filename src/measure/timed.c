@@ -31,7 +31,7 @@ static openpi_status run_ops(timed *t, double *stage_ms, openpi_error *error) {
     for (int i = 0; i < t->count; i++) {
         const op *op = &s->plan->ops[i];
         double own[OPENPI_STAGES] = {0}, before = now;
-        TRY(device->backend->run(device, op, 1, s->work, t->method == TIMED_EVENTS ? own : NULL, error));
+        TRY(device->backend->run(device, op_alone(op), s->work, t->method == TIMED_EVENTS ? own : NULL, error));
         now = clock_ms() - t->start_ms;
         double ms = t->method == TIMED_EVENTS ? own[op->stage] : now - before;
         t->launches[i].start_ms = ms < now ? now - ms : 0;
@@ -77,7 +77,7 @@ static openpi_status record(timed *t, openpi_error *error) {
     device *device = s->engine->device;
     openpi_error why = OPENPI_ERROR_INIT;
     openpi_status status =
-        device->backend->record_timed(device, s->plan->ops, s->plan->count, s->work, &t->recording, &why);
+        device->backend->record_timed(device, plan_list(s->plan), s->work, &t->recording, &why);
     if (status == OPENPI_OK) {
         t->method = TIMED_REPLAY;
         t->count = device->backend->launches(device, t->recording, NULL, 0);

@@ -37,7 +37,8 @@ openpi_status tune_prepare(tune_bench *b, tune_run *r, openpi_error *error) {
     const backend *backend = b->device->backend;
     r->recording = NULL;
     if (!backend->record) return OPENPI_OK;
-    openpi_status status = backend->record(b->device, r->ops, r->count, b->work, &r->recording, error);
+    const op_list list = {.ops = r->ops, .count = r->count};
+    openpi_status status = backend->record(b->device, list, b->work, &r->recording, error);
     return status == OPENPI_UNSUPPORTED ? OPENPI_OK : status;
 }
 
@@ -50,8 +51,9 @@ openpi_status tune_run_once(tune_bench *b, const tune_run *r, double *ms, double
                             openpi_error *error) {
     double times[OPENPI_STAGES] = {0};
     const backend *backend = b->device->backend;
+    const op_list list = {.ops = r->ops, .count = r->count};
     TRY(r->recording ? backend->replay(b->device, r->recording, NULL, 0, NULL, times, error)
-                     : backend->run(b->device, r->ops, r->count, b->work, times, error));
+                     : backend->run(b->device, list, b->work, times, error));
     *ms = 0;
     for (int i = 0; i < OPENPI_STAGES; i++) *ms += times[i];
     if (stages) memcpy(stages, times, sizeof times);

@@ -123,7 +123,7 @@ static openpi_status record(call_kinds *kinds, int kind, void *work, openpi_erro
     device *device = device_of(kinds);
     const plan *p = kinds->plan;
     call_kinds_choose(kinds, kind);
-    return device->backend->record(device, p->ops, p->count, work, &kinds->recordings[kind], error);
+    return device->backend->record(device, plan_list(p), work, &kinds->recordings[kind], error);
 }
 
 openpi_status call_kinds_record(call_kinds *kinds, void *work, openpi_error *error) {

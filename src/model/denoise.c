@@ -81,6 +81,24 @@ static void velocity(plan *plan, const row_table *all, int step, int stride, int
                       .x_t = b->in.x_t};
 }
 
+/* A step whose layers are a block: all of it belongs to the block. Where nothing but its embedding stands
+ * between it and a step that has as many rows, it is one more step of that one's block. */
+static void note_step(plan *plan, op_block *step) {
+    op_block *before = step - 1;
+    step->count = plan->count - (int)(step->ops - plan->ops);
+    step->step_ops = step->count + 1;
+    step->guided = plan_guides(plan);
+    step->norm_floats = plan_norm_floats(plan);
+    if (variant_of(plan->model->variant)->action_time_mlp)
+        step->embed_floats = plan->model->dims.expert_width;
+    if (step == plan->blocks || before->kind != BLOCK_EXPERT_STEPS || before->rows != step->rows ||
+        before->ops + before->count + 1 != step->ops)
+        return;
+    before->steps++;
+    before->count += step->step_ops;
+    plan->block_count--;
+}
+
 static void denoise_step(plan *plan, int step) {
     const call_tables *tables = &plan->buffers.in.tables;
     int offset = state_in_step(plan, step), stride = plan->shape.horizon + offset;
@@ -89,9 +107,13 @@ static void denoise_step(plan *plan, int step) {
     plan_step_schedule(plan, step);
     if (offset) state_embed(plan, step, stride);
     action_embed(plan, step, stride, offset);
+    int first = plan->count;
     plan_expert(plan, all, step);
+    op_block *block =
+        plan_block(plan, BLOCK_EXPERT_STEPS, first, plan->model->dims.depth, all->capacity);
     velocity(plan, all, step, stride, offset);
     if (plan_guides(plan)) guide(plan, step);
+    if (block) note_step(plan, block);
 }
 
 void plan_denoise(plan *plan) {

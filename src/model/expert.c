@@ -18,6 +18,10 @@ static const float *modulation(const plan *plan, int which, int step, int chunk)
     return plan->buffers.modulation + row * width;
 }
 
+int plan_norm_floats(const plan *plan) {
+    return variant_of(plan->model->variant)->adaptive_norms ? 3 * plan->model->dims.expert_width : 0;
+}
+
 norm plan_expert_norm(const plan *plan, int which, const float *weight, int step) {
     if (variant_of(plan->model->variant)->adaptive_norms)
         return (norm){NORM_RMS, modulation(plan, which, step, 0), modulation(plan, which, step, 1), 1e-6f};

@@ -6,7 +6,10 @@
 
 #include "base/report.h"
 
-enum { CACHE_ROUND = 32 };
+enum {
+    CACHE_ROUND = 32,
+    MOST_TOWERS = OPENPI_CAMERAS + 1,      /* blocks that are no steps: passes over pictures, the prefix    */
+};
 
 op *plan_add(plan *plan, op_kind kind, openpi_stage stage, const char *name, int layer, int step) {
     op *op = plan->count < plan->capacity ? &plan->ops[plan->count] : &plan->spare;
@@ -18,6 +21,22 @@ op *plan_add(plan *plan, op_kind kind, openpi_stage stage, const char *name, int
     op->layer = layer;
     op->name = name;
     return op;
+}
+
+op_block *plan_block(plan *plan, block_kind kind, int first, int layers, int rows) {
+    int count = plan->count - first;
+    if (!plan->ops || !layers || count != layers * LAYER_OPS) return NULL;
+    op_block *block = &plan->blocks[plan->block_count++];
+    *block = (op_block){.kind = kind,
+                        .ops = plan->ops + first,
+                        .count = count,
+                        .layers = layers,
+                        .rows = rows,
+                        .samples = plan->shape.batch,
+                        .cache_bytes = plan->buffers.cache_layer_bytes,
+                        .steps = 1,
+                        .step_ops = count};
+    return block;
 }
 
 row_set plan_rows(const row_table *t) {
@@ -114,7 +133,7 @@ static void lay_out(plan *plan, arena *arena) {
 }
 
 static void build(plan *plan) {
-    plan->count = plan->setup_count = 0;
+    plan->count = plan->setup_count = plan->block_count = 0;
     plan_vision(plan);
     plan_prefix(plan);
     plan_denoise(plan);
@@ -143,7 +162,8 @@ openpi_status plan_create(const model *model, const plan_shape *shape, plan_kind
     p->ops = calloc((size_t)p->capacity, sizeof *p->ops);
     p->setup = calloc((size_t)p->setup_capacity + 1, sizeof *p->setup);        /* the setup may be empty */
     p->times = calloc((size_t)shape->steps, sizeof *p->times);
-    if (!p->ops || !p->setup || !p->times) {
+    p->blocks = calloc((size_t)(MOST_TOWERS + shape->steps), sizeof *p->blocks);
+    if (!p->ops || !p->setup || !p->times || !p->blocks) {
         openpi_status status = report_no_memory(error, (size_t)p->capacity * sizeof *p->ops, "the plan");
         plan_close(p);
         return status;
@@ -187,5 +207,6 @@ void plan_close(plan *plan) {
     free(plan->ops);
     free(plan->setup);
     free(plan->times);
+    free(plan->blocks);
     free(plan);
 }

@@ -16,6 +16,7 @@
 
 #include "base/arena.h"
 #include "model/model.h"
+#include "ops/blocks.h"
 
 /* The op lists of a session. Those of real-time chunking share the buffers of the ordinary one. */
 typedef enum plan_kind {
@@ -101,6 +102,8 @@ typedef struct plan {
     op *ops;
     int count, capacity;
     op spare;                    /* receives every op while they are only counted                          */
+    op_block *blocks;            /* runs of ops that a device may compute as a whole                       */
+    int block_count;
     op *setup;                   /* run once when the session opens: the schedule                          */
     int setup_count, setup_capacity;
     size_t device_bytes;
@@ -116,6 +119,16 @@ void plan_close(plan *plan);
 
 /* The next op, zeroed but for what every op has. Its name is a literal. */
 op *plan_add(plan *plan, op_kind kind, openpi_stage stage, const char *name, int layer, int step);
+/* Names the ops from place `first` on, layers over that many rows, as a block. NULL: a switch has taken the
+ * layers apart, there are none, or ops are only counted. */
+op_block *plan_block(plan *plan, block_kind kind, int first, int layers, int rows);
+/* What a device is given to run. */
+static inline op_list plan_list(const plan *plan) {
+    return (op_list){plan->ops, plan->count, plan->blocks, plan->block_count};
+}
+static inline op_list plan_setup(const plan *plan) {
+    return (op_list){.ops = plan->setup, .count = plan->setup_count};
+}
 row_set plan_rows(const row_table *table);
 kv_cache plan_cache(const plan *plan, int layer);
 
@@ -135,6 +148,8 @@ row_set plan_expert_rows(const plan *plan, const row_table *table, int step);
 /* A norm of the expert: plain, or adaptive with the step's scale and shift.
  * which: 2·layer before attention, 2·layer + 1 before the MLP, 2·depth at the end. */
 norm plan_expert_norm(const plan *plan, int which, const float *weight, int step);
+/* Floats from a step's modulations to the next step's; 0: every step has the same norms. */
+int plan_norm_floats(const plan *plan);
 /* 1 where a guide op ends each step. Known actions and guidance meet only in different samples. */
 static inline int plan_guides(const plan *plan) {
     return plan->kind == PLAN_GUIDED || (plan->kind == PLAN_TRAINED && plan->shape.batch > 1);

@@ -11,13 +11,17 @@ static sublayer at(plan *plan, const char *name, int layer) {
 
 static norm rms(const float *weight) { return (norm){NORM_RMS, weight, NULL, 1e-6f}; }
 
+/* 1: the layer stops at K and V. */
+static int stops(const plan *plan, int i) {
+    return i == plan->model->dims.depth - 1 && plan_on(plan, SWITCH_DEAD_WORK_REMOVAL);
+}
+
 static void prefix_layer(plan *plan, int i) {
     const plan_buffers *b = &plan->buffers;
     const model *m = plan->model;
     const gemma_layer *layer = &m->prefix[i];
     row_set rows = plan_rows(&b->in.tables.prefix);
     kv_cache cache = plan_cache(plan, i);
-    int stop = i == m->dims.depth - 1 && plan_on(plan, SWITCH_DEAD_WORK_REMOVAL);
 
     plan_norm_qkv(at(plan, "prefix.qkv", i),
                   (op_norm_qkv){.rows = rows,
@@ -27,8 +31,8 @@ static void prefix_layer(plan *plan, int i) {
                                 .rope = b->rope,
                                 .q = b->prefix_q,
                                 .cache = cache},
-                  layer->qkv_parts, stop ? 0 : m->dims.heads);
-    if (stop) return;
+                  layer->qkv_parts, stops(plan, i) ? 0 : m->dims.heads);
+    if (stops(plan, i)) return;
     plan_cache_attention(at(plan, "prefix.attention", i),
                          (op_cache_attention){.rows = rows,
                                               .q = b->prefix_q,
@@ -63,5 +67,8 @@ void plan_prefix(plan *plan) {
                         .scale = (float)sqrt(table->k),
                         .out_row = tables->text.out_row,
                         .out = plan->buffers.prefix_x};
-    for (int i = 0; i < plan->model->dims.depth; i++) prefix_layer(plan, i);
+    int depth = plan->model->dims.depth, first = plan->count, whole = depth - stops(plan, depth - 1);
+    for (int i = 0; i < whole; i++) prefix_layer(plan, i);
+    plan_block(plan, BLOCK_PREFIX_LAYERS, first, whole, tables->prefix.capacity);
+    if (whole < depth) prefix_layer(plan, whole);
 }

@@ -10,7 +10,7 @@ static sublayer at(plan *plan, const char *name, int layer) {
     return (sublayer){.plan = plan, .stage = OPENPI_STAGE_VISION, .name = name, .layer = layer, .step = -1};
 }
 
-static void vision_block(plan *plan, row_set rows, int i) {
+static void vision_layer_ops(plan *plan, row_set rows, int i) {
     const plan_buffers *b = &plan->buffers;
     const vision_layer *layer = &plan->model->vision[i];
     const openpi_dims *dims = &plan->model->dims;
@@ -65,7 +65,10 @@ static void vision_pass(plan *plan, const row_table *table, const void *images) 
                          .bias = m->patch_bias,
                          .position = m->position,
                          .out = b->vision_x};
-    for (int i = 0; i < m->dims.vision_depth; i++) vision_block(plan, rows, i);
+    int first = plan->count;
+    for (int i = 0; i < m->dims.vision_depth; i++) vision_layer_ops(plan, rows, i);
+    op_block *block = plan_block(plan, BLOCK_VISION_LAYERS, first, m->dims.vision_depth, rows.capacity);
+    if (block) block->samples = rows.capacity / OPENPI_IMAGE_TOKENS, block->cache_bytes = 0;
     plan_norm_linear(at(plan, "vision.projector", -1), (op_norm_linear){.rows = rows,
                                                                         .x = b->vision_x,
                                                                         .norm = m->vision_norm,

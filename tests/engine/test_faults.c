@@ -175,8 +175,7 @@ static void second_silu_missing(openpi_session *s) {
     device *device = s->engine->device;
     assert_int_equal(s->plan->setup[1].norm_linear.activation, ACT_SILU);
     s->plan->setup[1].norm_linear.activation = ACT_NONE;
-    assert_int_equal(
-        device->backend->run(device, s->plan->setup, s->plan->setup_count, s->work, NULL, &error), OPENPI_OK);
+    assert_int_equal(device->backend->run(device, plan_setup(s->plan), s->work, NULL, &error), OPENPI_OK);
 }
 
 /* Every step but the last has the time of the next. */
@@ -269,8 +268,7 @@ static void cosine_before_sine(openpi_session *s) {
             temb[i] = temb[width / 2 + i];
             temb[width / 2 + i] = sine;
         }
-    assert_int_equal(
-        device->backend->run(device, s->plan->setup, s->plan->setup_count, s->work, NULL, &error), OPENPI_OK);
+    assert_int_equal(device->backend->run(device, plan_setup(s->plan), s->work, NULL, &error), OPENPI_OK);
 }
 
 static void velocity_one_row_early(openpi_session *s) {

@@ -104,7 +104,8 @@ static void test_every_choice(void **state) {
                                  OPENPI_OK);
                 fake.calls = 0;
                 fake.launched = 0;
-                assert_int_equal(backend_cuda.run(engine->device, &one, 1, work, NULL, &error), OPENPI_OK);
+                assert_int_equal(backend_cuda.run(engine->device, op_alone(&one), work, NULL, &error),
+                                 OPENPI_OK);
                 assert_true(fake.calls >= 3);              /* context, launch, wait */
                 if (!w) first = fake.launched;
                 others += fake.launched != first;

@@ -195,7 +195,7 @@ static void test_timed_recording(void **state) {
         const plan *plan = session->plan;
         int alive = fake.alive;
         assert_int_equal(
-            backend_cuda.record_timed(engine->device, plan->ops, plan->count, session->work, &timed, &error),
+            backend_cuda.record_timed(engine->device, plan_list(plan), session->work, &timed, &error),
             OPENPI_OK);
         int count = backend_cuda.launches(engine->device, timed, seen, LOG), next = 0,
             stages = stages_of(session->plan);
@@ -231,8 +231,8 @@ static void test_timed_recording(void **state) {
         for (int n = 0; n < 2000; n += 17) { /* a driver that fails meanwhile leaves nothing allocated */
             timed = NULL;
             fake.fail_at = fake.calls + n;
-            openpi_status status = backend_cuda.record_timed(engine->device, plan->ops, plan->count,
-                                                             session->work, &timed, &error);
+            openpi_status status =
+                backend_cuda.record_timed(engine->device, plan_list(plan), session->work, &timed, &error);
             fake.fail_at = -1;
             if (status == OPENPI_OK) {
                 backend_cuda.forget(engine->device, timed);

@@ -29,7 +29,7 @@ static void test_timed_recording(void **state) {
     must(openpi_session_run(session, in->samples, 1, in->noise, expected, NULL, &error));
     /* The ops are as that call chose them now; whichever graph such a call takes, it is to be the timed
      * one. */
-    must(backend->record_timed(engine->device, plan->ops, plan->count, session->work, &timed, &error));
+    must(backend->record_timed(engine->device, plan_list(plan), session->work, &timed, &error));
     plain = session->kinds.recordings[CALL_ANY];
     memcpy(kept, session->kinds.recordings, sizeof kept);
     for (int kind = 0; kind < CALL_KINDS; kind++)

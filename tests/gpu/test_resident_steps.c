@@ -1,32 +1,7 @@
-/* Which ops the resident denoise kernel takes as one launch, on plans of the full model. Neither a GPU nor
- * weights are needed: only sizes and addresses count, and matrices get addresses that lead nowhere. */
-#include "backend/gpu/cuda/resident_steps.h"
+/* Which steps the resident denoise kernels take as one launch, on plans of the full model. Neither a GPU nor
+ * weights are needed: only sizes count. */
+#include "backend/gpu/cuda/resident_family.h"
 #include "full_plans.h"
-#include "ops/reference.h"
-
-static void place(const float **vector, uintptr_t address) {
-    if (!*vector) *vector = (const float *)address;
-}
-
-/* An address for each matrix of each layer, and for the vectors of the weights; the same in every step. */
-static void place_weights(plan *plan) {
-    for (int i = 0; i < plan->count; i++) {
-        matrix *list[OP_MATRICES];
-        op *op = &plan->ops[i];
-        const uintptr_t address = (uintptr_t)(8192 * (1 + 64 * (op->layer + 2) + 4 * (int)op->kind));
-        const int count = op_matrices(op, list);
-        for (int m = 0; m < count; m++)
-            if (list[m]->n) list[m]->data = (const void *)(address + 1024 * (uintptr_t)m);
-        if (op->kind == OP_NORM_QKV) place(&op->norm_qkv.norm.weight, address + 4096);
-        if (op->kind == OP_VELOCITY) place(&op->velocity.norm.weight, address + 4096);
-        if (op->kind == OP_NORM_LINEAR && op->norm_linear.norm.kind == NORM_RMS)
-            place(&op->norm_linear.norm.weight, address + 4096);
-        if (op->kind == OP_ACTION_EMBED && op->action_embed.mlp_out.n)
-            place(&op->action_embed.mlp_out_bias, address + 4096);
-        else if (op->kind == OP_ACTION_EMBED) place(&op->action_embed.in_bias, address + 4096);
-        if (op->kind == OP_GUIDE) op->guide.gain = (const float *)(uintptr_t)4096 + op->step;
-    }
-}
 
 static int prompt = 20, samples = 1, max_delay = 0;
 
@@ -35,7 +10,6 @@ static plan *open_plan(const subject *s, plan_kind kind, int horizon, int steps)
                               .rtc = kind != PLAN_ORDINARY, .known = kind == PLAN_TRAINED ? 4 : max_delay};
     plan *plan;
     must(plan_create(s->model, &shape, kind, &plan, &error));
-    place_weights(plan);
     return plan;
 }
 
@@ -46,28 +20,40 @@ typedef struct launches {
     int many;                                      /* and of that for long horizons                 */
 } launches;
 
+/* The kernel that takes the block, and how many of its steps; at most one does. */
+static int steps_of(const op_block *block, resident_rows *kind) {
+    int steps = 0;
+    for (int k = RESIDENT_FEW; k <= RESIDENT_LONG; k++) {
+        const int these = resident_steps_of(block, (resident_rows)k);
+        assert_true(!these || !steps);
+        if (these) steps = these, *kind = (resident_rows)k;
+    }
+    return steps;
+}
+
 static launches walk(const plan *plan) {
+    const op_list list = plan_list(plan);
     launches l = {0};
     for (int i = 0; i < plan->count;) {
-        resident_chain c = resident_chain_of(&plan->ops[i], plan->count - i, RESIDENT_FEW);
-        const resident_chain apart = resident_chain_of(&plan->ops[i], plan->count - i, RESIDENT_APART);
-        const resident_chain many = resident_chain_of(&plan->ops[i], plan->count - i, RESIDENT_LONG);
-        assert_true(!!c.depth + !!apart.depth + !!many.depth <= 1);
-        if (apart.depth) c = apart, l.apart++;
-        if (many.depth) c = many, l.many++;
-        if (!c.depth) {
-            l.velocities += plan->ops[i].kind == OP_VELOCITY;
-            l.guides += plan->ops[i].kind == OP_GUIDE;
-            l.embeddings += plan->ops[i++].kind == OP_ACTION_EMBED;
+        const op *op = &plan->ops[i];
+        resident_rows kind = RESIDENT_FEW;
+        op_block block;
+        const int steps = block_at(&list, i, &block) ? steps_of(&block, &kind) : 0;
+        if (!steps) {
+            l.velocities += op->kind == OP_VELOCITY;
+            l.guides += op->kind == OP_GUIDE;
+            l.embeddings += op->kind == OP_ACTION_EMBED;
+            i++;
             continue;
         }
-        assert_int_equal(c.depth, 18);
-        assert_int_equal(c.samples, samples);
-        assert_int_equal(c.ops, c.steps * (c.depth * LAYER_OPS + c.velocity + c.guided) +
-                                    (c.steps - 1) * c.velocity);
+        assert_true(op->kind == OP_NORM_QKV && op->stage == OPENPI_STAGE_DENOISE);
+        assert_int_equal(block.layers, 18);
+        assert_int_equal(block.samples, samples);
         assert_true(l.count < 16);
-        l.steps[l.count++] = c.steps;
-        i += c.ops;
+        l.apart += kind == RESIDENT_APART;
+        l.many += kind == RESIDENT_LONG;
+        l.steps[l.count++] = steps;
+        i += resident_ops_of(&block, kind, steps);
     }
     return l;
 }
@@ -185,118 +171,6 @@ static void test_a_launch_a_step(void **state) {
     expect("full:pi0", PLAN_ORDINARY, 10, 3, constants, &(launches){3, {1, 1, 1}, 0, 3, 0, 0, 0});
 }
 
-/* The first op of the first layer of a denoise step. */
-static int layers_of(const plan *plan, int step) {
-    int i = 0;
-    while (plan->ops[i].kind != OP_NORM_QKV || plan->ops[i].stage != OPENPI_STAGE_DENOISE ||
-           plan->ops[i].step != step)
-        i++;
-    return i;
-}
-
-static void move_norm(norm *n, int floats) {
-    n->weight += floats;
-    if (n->bias) n->bias += floats;
-}
-
-/* All parameters of a step with modulations move by so many floats. */
-static void move_step(op *ops, int length, int floats) {
-    for (int i = 0; i < length; i++) {
-        if (ops[i].kind == OP_NORM_QKV) move_norm(&ops[i].norm_qkv.norm, floats);
-        if (ops[i].kind == OP_NORM_LINEAR) move_norm(&ops[i].norm_linear.norm, floats);
-        if (ops[i].kind == OP_LINEAR_RESIDUAL) ops[i].linear_residual.gate += floats;
-        if (ops[i].kind == OP_VELOCITY) move_norm(&ops[i].velocity.norm, floats);
-    }
-}
-
-/* How far parameters move from step to step, and that a step which moves otherwise ends the launch. */
-static void test_parameters(void **state) {
-    (void)state;
-    subject s = open_subject("full:pi05", NULL, OPENPI_BF16, 0);
-    plan *plan = open_plan(&s, PLAN_ORDINARY, 10, 4);
-    int first = layers_of(plan, 0), length = 18 * LAYER_OPS + 2;
-    op *ops = &plan->ops[first];
-    const int left = plan->count - first;
-    resident_chain c = resident_chain_of(ops, left, RESIDENT_FEW);
-    assert_int_equal(c.steps, 4);
-    assert_int_equal(c.floats, 3 * 1024);
-    assert_int_equal(c.in_floats, 0);
-    const float *gate = ops[2 * length + OUT].linear_residual.gate;
-    ops[2 * length + OUT].linear_residual.gate = gate + 4;
-    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
-    ops[2 * length + OUT].linear_residual.gate = gate;
-    /* A step further, and the one after it as far from the first as one step: no even distance. */
-    move_step(ops + 2 * length, length, 3 * 1024);
-    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
-    move_step(ops + 2 * length, length, -3 * 1024);
-    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 4);
-    for (int i = 0; i < 18; i++) ops[2 * length + i * LAYER_OPS + ATTENTION].cache_attention.scale *= 2;
-    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
-    for (int i = 0; i < 18; i++) ops[2 * length + i * LAYER_OPS + ATTENTION].cache_attention.scale /= 2;
-    ops[3 * length - 2].velocity.dt *= 2;
-    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
-    ops[length - 2].velocity.weight.type = WEIGHT_INT8;
-    c = resident_chain_of(ops, left, RESIDENT_FEW);
-    assert_int_equal(c.steps, 1);
-    assert_int_equal(c.velocity, 0);
-    plan_close(plan);
-    close_subject(&s);
-    s = open_subject("full:pi0", NULL, OPENPI_BF16, 0);
-    plan = open_plan(&s, PLAN_ORDINARY, 10, 5);
-    first = layers_of(plan, 1);
-    ops = &plan->ops[first];
-    c = resident_chain_of(ops, plan->count - first, RESIDENT_FEW);
-    assert_int_equal(c.steps, 4);
-    assert_int_equal(c.floats, 0);
-    assert_int_equal(c.in_floats, 1024);
-    op_velocity *last = &ops[3 * length + length - 2].velocity;
-    last->horizon--, last->rows.capacity--, last->x_offset++;  /* the first row moves no more               */
-    assert_int_equal(resident_chain_of(ops, plan->count - first, RESIDENT_FEW).steps, 3);
-    plan_close(plan);
-    close_subject(&s);
-}
-
-/* A guide that pulls otherwise than the first one ends the launch before its step, as do rows whose time 0 is
- * not where it was. */
-static void test_chunking_parameters(void **state) {
-    const int length = 18 * LAYER_OPS + 3;         /* embedding, layers, velocity, guide                    */
-    (void)state;
-    subject s = open_subject("full:pi05", NULL, OPENPI_BF16, 0);
-    plan *plan = open_plan(&s, PLAN_GUIDED, 10, 4);
-    int first = layers_of(plan, 0);
-    op *ops = &plan->ops[first];
-    const int left = plan->count - first;
-    op_guide *guide = &ops[2 * length + length - 2].guide, kept = *guide;
-    resident_chain c = resident_chain_of(ops, left, RESIDENT_FEW);
-    assert_int_equal(c.steps, 4);
-    assert_true(c.guided);
-    guide->t += 0.01f;
-    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
-    *guide = kept, guide->gain++;
-    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
-    *guide = kept, guide->target = kept.gain;
-    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
-    *guide = kept, guide->weight = kept.gain;
-    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
-    *guide = kept, guide->velocity = kept.gain;
-    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
-    *guide = kept;
-    /* Where the list ends before the last guide, the launch ends before that guide's step. */
-    assert_int_equal(resident_chain_of(ops, left - 1, RESIDENT_FEW).steps, 3);
-    plan_close(plan);
-    plan = open_plan(&s, PLAN_TRAINED, 10, 4);
-    first = layers_of(plan, 0);
-    ops = &plan->ops[first];
-    assert_int_equal(resident_chain_of(ops, plan->count - first, RESIDENT_FEW).steps, 4);
-    for (int i = 0; i < length - 2; i++) {         /* one op fewer than with a guide                        */
-        const row_set *rows = op_rows(&ops[2 * (length - 1) + i]);
-        ((row_set *)(uintptr_t)rows)->known_at += 4;
-    }
-    assert_int_equal(resident_chain_of(ops, plan->count - first, RESIDENT_FEW).steps, 2);
-    plan_close(plan);
-    close_subject(&s);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_launch),
@@ -304,8 +178,6 @@ int main(void) {
         cmocka_unit_test(test_samples),
         cmocka_unit_test(test_chunking),
         cmocka_unit_test(test_a_launch_a_step),
-        cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_chunking_parameters),
     };
     return cmocka_run_group_tests_name("resident steps", tests, NULL, NULL);
 }

@@ -3,7 +3,6 @@
  * launched with. Over a driver that is not there, so this runs everywhere. */
 #include "backend/gpu/cuda/resident.h"
 #include "backend/gpu/cuda/vision.h"
-#include "backend/gpu/cuda/vision_layers.h"
 #include "fake_launches.h"
 
 enum { LAYERS = 2, MULTIPROCESSORS = 132 };
@@ -66,7 +65,7 @@ static void enough_blocks(void **state) {
         for (int i = 0; i < launched.count; i++) {
             const launch_record *l = &launched.list[i];
             if (strcmp(l->kernel, "resident_vision")) continue;
-            assert_int_equal(l->ops, LAYERS * VISION_OPS);
+            assert_int_equal(l->ops, LAYERS * LAYER_OPS);
             assert_int_equal(l->grid[0], MULTIPROCESSORS);
             assert_int_equal(l->grid[1] * l->grid[2], 1);
             assert_int_equal(l->block[0], VISION_THREADS);
@@ -145,9 +144,9 @@ static void check_weights(const gpu_tensor_map *map, const matrix *m, uint64_t n
 
 static void check_layer(const vision_layer_weights *layer, const op *ops) {
     static const unsigned boxes[VISION_MATRICES][VISION_MAPS] = VISION_BOXES;
-    const op_norm_linear *qkv = &ops[VISION_QKV].norm_linear, *fc1 = &ops[VISION_FC1].norm_linear;
-    const op_linear_residual *out = &ops[VISION_OUT].linear_residual,
-                             *fc2 = &ops[VISION_FC2].linear_residual;
+    const op_norm_linear *qkv = &ops[LAYER_QKV].norm_linear, *fc1 = &ops[LAYER_UP].norm_linear;
+    const op_linear_residual *out = &ops[LAYER_OUT].linear_residual,
+                             *fc2 = &ops[LAYER_DOWN].linear_residual;
     for (int i = 0; i < VISION_MAPS; i++) {
         check_weights(&layer->maps[i], &qkv->weight, 3456, 1152, boxes[VISION_MATRIX_QKV][i]);
         check_weights(&layer->maps[2 + i], &out->weight, 1152, 1152, boxes[VISION_MATRIX_OUT][i]);
@@ -195,16 +194,16 @@ static void check_state(const gpu_vision *p, int multiprocessors) {
 
 static void check_arguments(const gpu_vision *p, const plan *plan, const op *ops, uint64_t rows,
                             int multiprocessors) {
-    const op_norm_linear *qkv = &ops[VISION_QKV].norm_linear;
+    const op_norm_linear *qkv = &ops[LAYER_QKV].norm_linear;
     assert_int_equal(qkv->rows.capacity, rows);
     assert_non_null(qkv->rows.count);
     assert_ptr_equal(p->count, qkv->rows.count);
-    assert_ptr_equal(p->x, ops[VISION_FC2].linear_residual.x);
+    assert_ptr_equal(p->x, ops[LAYER_DOWN].linear_residual.x);
     assert_ptr_equal(p->to_qkv, plan->buffers.vision_qkv);
     assert_ptr_equal(p->to_attended, plan->buffers.vision_o);
     assert_int_equal(p->depth, LAYERS);
     assert_true(p->eps == qkv->norm.eps && p->eps > 0);
-    assert_true(p->scale == ops[VISION_ATTENTION].image_attention.scale && p->scale > 0);
+    assert_true(p->scale == ops[LAYER_ATTENTION].image_attention.scale && p->scale > 0);
     check_state(p, multiprocessors);
     check_rows(&p->scaled, p->to_scaled, 1152, 1152, rows);
     check_rows(&p->attended, p->to_attended, 1152, 1152, rows);
@@ -214,7 +213,7 @@ static void check_arguments(const gpu_vision *p, const plan *plan, const op *ops
     check_heads(&p->keys_main, p->to_qkv, CUDA_MAP_SWIZZLE_128, 64, 256, rows);
     check_heads(&p->keys_rest, p->to_qkv, CUDA_MAP_SWIZZLE_NONE, 8, 256, rows);
     check_stores(p, rows);
-    for (int i = 0; i < LAYERS; i++) check_layer(&p->layers[i], ops + i * VISION_OPS);
+    for (int i = 0; i < LAYERS; i++) check_layer(&p->layers[i], ops + i * LAYER_OPS);
 }
 
 /* The arguments are what the ops say, also where each image is a pass of its own; scaled rows are at the
@@ -232,7 +231,7 @@ static void check_launches(int multiprocessors, uint32_t off, int launches_expec
     assert_int_equal(given_count, launches_expected);
     const plan *plan = session->plan;
     const op *ops = plan->ops;
-    for (int i = 0; i < given_count; i++, ops += VISION_OPS * LAYERS) {
+    for (int i = 0; i < given_count; i++, ops += LAYER_OPS * LAYERS) {
         while (strcmp(ops->name, "vision.qkv")) ops++;
         check_arguments(&given[i], plan, ops, (uint64_t)images * 256, multiprocessors);
         assert_ptr_equal(given[i].to_scaled, session->work);

@@ -47,17 +47,17 @@ static size_t fake_work_bytes(const device *device, const op *ops, int count) {
     return bytes;
 }
 
-static openpi_status fake_record(device *device, const op *ops, int count, void *work, struct recording **out,
+static openpi_status fake_record(device *device, op_list list, void *work, struct recording **out,
                                  openpi_error *error) {
     (void)device, (void)work;
-    assert_int_equal(count, OPS);
+    assert_int_equal(list.count, OPS);
     if (fake.count + 1 == fake.fails_at) {
         fake.fails_at = 0;
         return report(error, fake.failure, "recording %d failed", fake.count + 1);
     }
     struct recording *r = &fake.made[fake.count++];
     assert_true(fake.count < MOST);
-    for (int i = 0; i < count; i++) r->choices[i] = ops[i].choice;
+    for (int i = 0; i < list.count; i++) r->choices[i] = list.ops[i].choice;
     r->alive = 1;
     fake.alive++;
     *out = r;

@@ -82,7 +82,7 @@ void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, d
     double rate = type == DTYPE_BF16 && now.bf16_tflops > 0 ? now.bf16_tflops : now.f32_tflops;
     for (double all = 0; count < MOST_RUNS && (count < 3 || all < least_ms); count++) {
         double start = clock_ms();
-        backend->run(device, &ops[count % copies], 1, work, NULL, NULL);
+        backend->run(device, op_alone(&ops[count % copies]), work, NULL, NULL);
         times[count] = clock_ms() - start;
         all += times[count];
     }

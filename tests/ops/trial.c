@@ -172,7 +172,7 @@ static int fill_cache(run *r, const kv_cache *from, const kv_cache *to) {
                                     .rope = inside(&blocks[2]),
                                     .cache = *to};
         ok = ok && block_take(r, &blocks[4], backend->work_bytes(r->device, &op, 1), 0xff) &&
-             backend->run(r->device, &op, 1, inside(&blocks[4]), NULL, NULL) == OPENPI_OK;
+             backend->run(r->device, op_alone(&op), inside(&blocks[4]), NULL, NULL) == OPENPI_OK;
     }
     for (int i = 0; i < 5; i++)
         if (blocks[i].memory) backend->release(r->device, blocks[i].memory);
@@ -295,7 +295,7 @@ static int run_once(run *r, const problem *p, device *device, int rows) {
         if (!strcmp(p->buffers[i].name, "count"))
             backend->upload(device, inside(&r->buffers[i]), &(int32_t){rows}, sizeof(int32_t), NULL);
     if (!block_take(r, &r->work, backend->work_bytes(device, &r->op, 1), 0xff)) return 0;
-    if (backend->run(device, &r->op, 1, inside(&r->work), NULL, &error) != OPENPI_OK)
+    if (backend->run(device, op_alone(&r->op), inside(&r->work), NULL, &error) != OPENPI_OK)
         return FAIL(r, "%s", error.message);
     return fetch_results(r);
 }
@@ -455,7 +455,7 @@ static int run_choice(run *r, int choice) {
     r->work.memory = NULL;
     if (!reset_outputs(r) || !block_take(r, &r->work, backend->work_bytes(r->device, &r->op, 1), 0xff))
         return 0;
-    if (backend->run(r->device, &r->op, 1, inside(&r->work), NULL, &error) != OPENPI_OK)
+    if (backend->run(r->device, op_alone(&r->op), inside(&r->work), NULL, &error) != OPENPI_OK)
         return FAIL(r, "%s", error.message);
     return fetch_results(r);
 }

@@ -48,16 +48,16 @@ static openpi_status fake_make(const op *ops, int count, void *work, int timed, 
     return OPENPI_OK;
 }
 
-static openpi_status fake_record(device *device, const op *ops, int count, void *work,
-                                 struct recording **made, openpi_error *error) {
+static openpi_status fake_record(device *device, op_list list, void *work, struct recording **made,
+                                 openpi_error *error) {
     (void)device, (void)error;
-    return fake_make(ops, count, work, 0, made);
+    return fake_make(list.ops, list.count, work, 0, made);
 }
 
-static openpi_status fake_record_timed(device *device, const op *ops, int count, void *work,
-                                       struct recording **made, openpi_error *error) {
+static openpi_status fake_record_timed(device *device, op_list list, void *work, struct recording **made,
+                                       openpi_error *error) {
     (void)device, (void)error;
-    return fake_make(ops, count, work, 1, made);
+    return fake_make(list.ops, list.count, work, 1, made);
 }
 
 /* A launch of n ops is timed as a whole; the second launch of a split op takes next to nothing. */
@@ -70,8 +70,8 @@ static openpi_status fake_replay(device *device, struct recording *r, const devi
         launch_record *launch = &r->launches[l];
         double start = clock_ms();
         if (launch->op == next) {
-            openpi_status status =
-                backend_cpu.run(device, &r->ops[next], launch->ops, r->work, stage_ms, error);
+            op_list list = {.ops = &r->ops[next], .count = launch->ops};
+            openpi_status status = backend_cpu.run(device, list, r->work, stage_ms, error);
             if (status != OPENPI_OK) return status;
             next += launch->ops;
         }

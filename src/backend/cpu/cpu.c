@@ -253,17 +253,18 @@ static void run_reference(pool *pool, const op *op, void *work) {
     pool_run(pool, run_rows, &loop, (loop.rows + loop.step - 1) / loop.step);
 }
 
-static openpi_status cpu_run(device *device, const op *ops, int count, void *work, double *stage_ms,
+static openpi_status cpu_run(device *device, op_list list, void *work, double *stage_ms,
                              openpi_error *error) {
     const cpu_device *self = self_of(device);
+    const op *ops = list.ops;
     double since = stage_ms ? clock_ms() : 0;
     (void)error;
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < list.count; i++) {
         if (self->kernels)
             cpu_op_run(self->kernels, self->pool, &ops[i], work);
         else
             run_reference(self->pool, &ops[i], work);
-        if (stage_ms && (i + 1 == count || ops[i + 1].stage != ops[i].stage)) {
+        if (stage_ms && (i + 1 == list.count || ops[i + 1].stage != ops[i].stage)) {
             double now = clock_ms();
             stage_ms[ops[i].stage] += now - since;
             since = now;

@@ -137,14 +137,18 @@ struct gpu_family {
     /* Launches one of them; `task` is the frame's copy. */
     void (*launch)(gpu_issue *issue, gpu_task *task, const gpu_choice *choice);
 
-    /* Optional: runs several ops at once. Issues ops[0] and those after it that belong to it, with
-     * gpu_take before the first launch; returns how many ops that were, 0: none. */
+    /* Optional: runs several ops at once. Issues a block, or its first layers or steps, with gpu_take before
+     * the first launch; returns how many ops that were, 0: none. It decides from the block and from the types
+     * and sizes of its first operations, which all others share (ops/blocks.h). */
+    int (*take_block)(gpu_issue *issue, const op_block *block);
+    /* Optional: the same for ops[0] and ops[1] of `count`, where one hands numbers to the other, in a block
+     * or not. */
     int (*take)(gpu_issue *issue, const op *ops, int count);
     uint32_t take_switches;                /* a set: off, or without a state here, it takes nothing         */
     int whole_device;                      /* 1: what it takes needs the device for itself                  */
     size_t take_bytes;                     /* most of the work block that the ops it takes share            */
-    /* Optional, of a family with take and a state: it wants layer norms folded (norm_fold in backend.h), and
-     * folds them. */
+    /* Optional, of a family that takes blocks and has a state: it wants layer norms folded (norm_fold in
+     * backend.h), and folds them. */
     void (*fold)(gpu_issue *issue, const norm_fold *fold);
 
     /* Optional: with the kernels loaded, makes what the family keeps on a device (gpu_state); 0 or the
@@ -205,7 +209,8 @@ int gpu_family_of(const gpu_issue *issue);
 gpu_ahead gpu_ahead_of(const gpu_issue *issue);
 /* The kernels' view of a packed matrix. */
 gpu_weights gpu_weights_of(const matrix *matrix);
-/* A family's take: the launches that follow belong to the next `ops` ops; then to as many ops after those. */
+/* Where a family takes ops: the launches that follow belong to the next `ops` ops; then to as many ops after
+ * those. */
 void gpu_take(gpu_issue *issue, int ops);
 void gpu_take_next(gpu_issue *issue);
 /* The product of an op LINEAR_RESIDUAL, NORM_LINEAR or NORM_QKV, whose matrix must be packed. */

@@ -131,8 +131,8 @@ struct gpu_issue {
     int family;                            /* that is being asked                                           */
 };
 
-/* Issues ops[0], or those that a family takes together; returns how many. */
-int gpu_issue_next(gpu_issue *issue, const op *ops, int place, int left);
+/* Issues the op at a place of the list, or several that a family takes together; returns how many. */
+int gpu_issue_next(gpu_issue *issue, const op_list *list, int place);
 size_t gpu_work_bytes(const device *device, const op *ops, int count); /* of the backend table */
 int gpu_candidates(const device *device, const op *op, candidate *out,
                    int capacity); /* of the backend table */
@@ -163,11 +163,10 @@ void gpu_note_launch(gpu_issue *issue, const char *kernel, const gpu_launch *lau
 /* What was launched needs the device for itself. */
 void gpu_note_whole_device(gpu_issue *issue);
 /* Functions of the backend table. */
-openpi_status gpu_run(device *device, const op *ops, int count, void *work, double *stage_ms,
-                      openpi_error *error);
-openpi_status gpu_record(device *device, const op *ops, int count, void *work, struct recording **out,
+openpi_status gpu_run(device *device, op_list list, void *work, double *stage_ms, openpi_error *error);
+openpi_status gpu_record(device *device, op_list list, void *work, struct recording **out,
                          openpi_error *error);
-openpi_status gpu_record_timed(device *device, const op *ops, int count, void *work, struct recording **out,
+openpi_status gpu_record_timed(device *device, op_list list, void *work, struct recording **out,
                                openpi_error *error);
 openpi_status gpu_replay(device *device, struct recording *recording, const device_copy *up, int up_count,
                          const device_copy *down, double *stage_ms, openpi_error *error);

@@ -74,24 +74,37 @@ static void issue_op(gpu_issue *issue, const op *op) {
     if (op->parameters) issue->emit.alone = 1;
 }
 
-/* Module i's family may take ops. */
+/* Module i's family may take several ops at once. */
 static int takes(const gpu_device *self, int i) {
     const gpu_family *family = self->vendor->modules[i].family;
-    if (!self->loaded[i].module || !family->take) return 0;
+    if (!self->loaded[i].module) return 0;
     return !family->take_switches || (self->loaded[i].state && !(family->take_switches & self->off));
 }
 
-int gpu_issue_next(gpu_issue *issue, const op *ops, int place, int left) {
+/* Ops that the first family takes which takes any: of the block that begins here (NULL: none), or a pair. */
+static int issue_together(gpu_issue *issue, const op *ops, const op_block *block) {
     const gpu_device *self = issue->device;
-    issue->place = place;
-    issue->left = left;
-    issue->ops = 1;
-    gpu_work_begin(&issue->work);
     for (int i = 0; i < self->loaded_count; i++) {
+        const gpu_family *family = self->vendor->modules[i].family;
+        int taken = 0;
+        if (!takes(self, i)) continue;
         issue->family = i;
-        int taken = takes(self, i) ? self->vendor->modules[i].family->take(issue, ops, left) : 0;
+        if (block && family->take_block) taken = family->take_block(issue, block);
+        if (!taken && family->take) taken = family->take(issue, ops, issue->left);
         if (taken) return taken;
     }
+    return 0;
+}
+
+int gpu_issue_next(gpu_issue *issue, const op_list *list, int place) {
+    const op *ops = &list->ops[place];
+    op_block block;
+    issue->place = place;
+    issue->left = list->count - place;
+    issue->ops = 1;
+    gpu_work_begin(&issue->work);
+    int taken = issue_together(issue, ops, block_at(list, place, &block) ? &block : NULL);
+    if (taken) return taken;
     issue_op(issue, ops);
     return 1;
 }

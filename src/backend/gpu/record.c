@@ -94,12 +94,13 @@ static int begin_stage(gpu_issue *issue, openpi_stage stage, stage_events *e) {
     return driver->event_record(driver, e->events[e->count++], issue->emit.stream, e->in_graph);
 }
 
-static int issue_all(gpu_issue *issue, const op *ops, int count, stage_events *e) {
+static int issue_all(gpu_issue *issue, const op_list *list, stage_events *e) {
     const gpu_driver *driver = &issue->device->driver;
     gpu_emission *emit = &issue->emit;
-    for (int i = 0; i < count && !emit->code;) {
+    const op *ops = list->ops;
+    for (int i = 0; i < list->count && !emit->code;) {
         if (!i || ops[i].stage != ops[i - 1].stage) emit->code = begin_stage(issue, ops[i].stage, e);
-        if (!emit->code) i += gpu_issue_next(issue, &ops[i], i, count - i);
+        if (!emit->code) i += gpu_issue_next(issue, list, i);
     }
     if (e->events && !emit->code)
         emit->code = driver->event_record(driver, e->events[e->count], emit->stream, e->in_graph);
@@ -119,24 +120,23 @@ static int read_stages(gpu_device *self, void **events, const openpi_stage *stag
 
 /* ---- now -------------------------------------------------------------------------------------------- */
 
-static openpi_status run_now(gpu_device *self, const op *ops, int count, void *work, double *stage_ms,
+static openpi_status run_now(gpu_device *self, const op_list *list, void *work, double *stage_ms,
                              openpi_error *error) {
     gpu_issue issue = {
         .device = self, .purpose = GPU_LAUNCH, .work = {.memory = work}, .emit = {.stream = self->stream}};
     stage_events e = {.events = stage_ms ? self->events : NULL};
-    int code = issue_all(&issue, ops, count, &e);
+    int code = issue_all(&issue, list, &e);
     if (code) return gpu_fail(self, code, "launching kernels", error);
     GPU(stream_wait, "running kernels", self->stream);
     code = stage_ms ? read_stages(self, self->events, e.stages, e.count, stage_ms) : 0;
     return code ? gpu_fail(self, code, "reading the stages' times", error) : OPENPI_OK;
 }
 
-openpi_status gpu_run(device *device, const op *ops, int count, void *work, double *stage_ms,
-                      openpi_error *error) {
+openpi_status gpu_run(device *device, op_list list, void *work, double *stage_ms, openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
     TRY(gpu_enter(self, error));
     pthread_mutex_lock(&self->running);
-    openpi_status status = run_now(self, ops, count, work, stage_ms, error);
+    openpi_status status = run_now(self, &list, work, stage_ms, error);
     pthread_mutex_unlock(&self->running);
     return status;
 }
@@ -161,7 +161,7 @@ void gpu_forget(device *device, struct recording *r) {
 
 /* The walk on the recording's stream, while the driver captures it: the device's stream may be in use by
  * another session. */
-static int capture_ops(gpu_device *self, const op *ops, int count, void *work, struct recording *r,
+static int capture_ops(gpu_device *self, const op_list *list, void *work, struct recording *r,
                        void **graph) {
     const gpu_driver *driver = &self->driver;
     gpu_issue issue = {.device = self, .purpose = GPU_LAUNCH, .work = {.memory = work},
@@ -169,14 +169,14 @@ static int capture_ops(gpu_device *self, const op *ops, int count, void *work, s
     stage_events e = {.events = r->events, .in_graph = 1};
     int code = driver->capture_begin(driver, r->stream);
     if (code) return code;
-    code = issue_all(&issue, ops, count, &e);
+    code = issue_all(&issue, list, &e);
     int ended = driver->capture_end(driver, r->stream, graph);
     memcpy(r->stages, e.stages, sizeof r->stages);
     r->stage_count = e.count;
     return code ? code : ended;
 }
 
-static int make_graph(gpu_device *self, const op *ops, int count, void *work, struct recording *r,
+static int make_graph(gpu_device *self, const op_list *list, void *work, struct recording *r,
                       const char **doing) {
     const gpu_driver *driver = &self->driver;
     void *graph = NULL;
@@ -187,7 +187,7 @@ static int make_graph(gpu_device *self, const op *ops, int count, void *work, st
     if (!code) code = driver->stream_create(driver, &r->stream);
     if (code) return code;
     *doing = "capturing the plan";
-    code = capture_ops(self, ops, count, work, r, &graph);
+    code = capture_ops(self, list, work, r, &graph);
     if (!code) code = driver->graph_nodes(driver, graph, &nodes);
     r->nodes = (int)nodes;
     if (!code) {
@@ -212,7 +212,7 @@ static openpi_status report_record(gpu_device *self, int code, const char *doing
     return gpu_fail(self, code, doing, error);
 }
 
-static openpi_status record(gpu_device *self, const op *ops, int count, void *work, int timed,
+static openpi_status record(gpu_device *self, const op_list *list, void *work, int timed,
                             struct recording **out, openpi_error *error) {
     const char *doing = NULL;
     TRY(gpu_enter(self, error));
@@ -221,7 +221,7 @@ static openpi_status record(gpu_device *self, const op *ops, int count, void *wo
     struct recording *r = calloc(1, sizeof *r);
     if (!r) return report_no_memory(error, sizeof *r, "the recording");
     r->timed = timed;
-    int code = make_graph(self, ops, count, work, r, &doing);
+    int code = make_graph(self, list, work, r, &doing);
     if (code) {
         gpu_forget(&self->base, r);
         return report_record(self, code, doing, error);
@@ -230,14 +230,14 @@ static openpi_status record(gpu_device *self, const op *ops, int count, void *wo
     return OPENPI_OK;
 }
 
-openpi_status gpu_record(device *device, const op *ops, int count, void *work, struct recording **out,
+openpi_status gpu_record(device *device, op_list list, void *work, struct recording **out,
                          openpi_error *error) {
-    return record((gpu_device *)device, ops, count, work, 0, out, error);
+    return record((gpu_device *)device, &list, work, 0, out, error);
 }
 
-openpi_status gpu_record_timed(device *device, const op *ops, int count, void *work, struct recording **out,
+openpi_status gpu_record_timed(device *device, op_list list, void *work, struct recording **out,
                                openpi_error *error) {
-    return record((gpu_device *)device, ops, count, work, 1, out, error);
+    return record((gpu_device *)device, &list, work, 1, out, error);
 }
 
 /* While any recording needs the device for itself, all sessions share one stream: calls then run in the

@@ -245,7 +245,7 @@ static void test_timed(void **state) {
     call_open(&c, engine, 5, TOKENS);
     const plan *plan = c.session->plan;
     call_run(&c);
-    must(backend->record_timed(engine->device, plan->ops, plan->count, c.session->work, &timed, &error));
+    must(backend->record_timed(engine->device, plan_list(plan), c.session->work, &timed, &error));
     must(backend->replay(engine->device, timed, NULL, 0, NULL, NULL, &error));
     int count = backend->launches(engine->device, timed, seen, LAUNCHES), next = 0;
     assert_in_range(count, plan->count, LAUNCHES);
@@ -344,7 +344,7 @@ static void launches_follow(const device *device, const op *op, void *work, int 
     struct recording *timed;
     launch_record seen[3];
     chosen.choice = choice;
-    must(backend->record_timed(self, &chosen, 1, work, &timed, &error));
+    must(backend->record_timed(self, op_alone(&chosen), work, &timed, &error));
     assert_int_equal(backend->launches(self, timed, seen, 3), 1 + norm);
     if (norm) assert_string_equal(seen[0].kernel, "normalize");
     assert_string_equal(seen[norm].kernel, "product");

@@ -9,14 +9,14 @@ static int open_exchange(gpu_device *device, int family, void **state) {
     return resident_open(device, family, RESIDENT_APART_SHARED, state);
 }
 
-static int take(gpu_issue *issue, const op *ops, int count) {
-    return resident_take(issue, ops, count, RESIDENT_APART);
+static int take(gpu_issue *issue, const op_block *block) {
+    return resident_take(issue, block, RESIDENT_APART);
 }
 
 const gpu_family gpu_family_resident_shifts_hopper = {
     .name = "resident_shifts_hopper",
     GPU_KERNELS(kernels),
-    .take = take,
+    .take_block = take,
     .take_switches = 1u << SWITCH_PERSISTENT_DENOISE,
     .whole_device = 1,
     .open = open_exchange,

@@ -1,5 +1,5 @@
 /* vision_hopper.cu: the layers of the vision tower as one kernel. Can the device run it, with what arguments,
- * its launch. Which ops it takes is in vision_layers.c.
+ * its launch.
  *
  * Note: blocks wait for each other, so all of them must be resident at once. The driver is asked when the
  * device opens, and the launch is a cooperative one: it starts whole or not yet, whatever else runs on the
@@ -43,6 +43,26 @@ static int open_state(gpu_device *device, int family, void **state) {
     return driver->fill(driver, (gpu_address)(uintptr_t)*state, 0, VISION_SUMS_AT, gpu_stream(device));
 }
 
+/* ---- what is legal ---------------------------------------------------------------------------------- */
+
+static int is_matrix(const matrix *m, int n, int k) {
+    return !m->raw && m->type == WEIGHT_BF16 && m->form == MATRIX_PLAIN && m->n == n && m->k == k;
+}
+
+int vision_layers_of(const op_block *block) {
+    const op *ops = block->ops;
+    if (block->kind != BLOCK_VISION_LAYERS || ops->type != DTYPE_BF16) return 0;
+    const op_norm_linear *qkv = &ops[LAYER_QKV].norm_linear, *fc1 = &ops[LAYER_UP].norm_linear;
+    const op_image_attention *attention = &ops[LAYER_ATTENTION].image_attention;
+    const int fits = block->samples <= VISION_IMAGES && attention->heads == VISION_HEADS &&
+                     attention->head_dim == IMAGE_HEAD && qkv->folded && fc1->folded &&
+                     is_matrix(&qkv->weight, 3 * VISION_WIDTH, VISION_WIDTH) &&
+                     is_matrix(&ops[LAYER_OUT].linear_residual.weight, VISION_WIDTH, VISION_WIDTH) &&
+                     is_matrix(&fc1->weight, VISION_HIDDEN, VISION_WIDTH) &&
+                     is_matrix(&ops[LAYER_DOWN].linear_residual.weight, VISION_WIDTH, VISION_HIDDEN);
+    return fits ? least(block->layers, VISION_LAYERS) : 0;
+}
+
 /* ---- arguments -------------------------------------------------------------------------------------- */
 
 /* Rows of k numbers. */
@@ -81,9 +101,9 @@ static void map_stores(gpu_issue *issue, gpu_vision *p, int capacity) {
 
 static void fill_layer(gpu_issue *issue, vision_layer_weights *to, const op *ops) {
     static const unsigned boxes[VISION_MATRICES][VISION_MAPS] = VISION_BOXES;
-    const op_norm_linear *qkv = &ops[VISION_QKV].norm_linear, *fc1 = &ops[VISION_FC1].norm_linear;
-    const op_linear_residual *out = &ops[VISION_OUT].linear_residual,
-                             *fc2 = &ops[VISION_FC2].linear_residual;
+    const op_norm_linear *qkv = &ops[LAYER_QKV].norm_linear, *fc1 = &ops[LAYER_UP].norm_linear;
+    const op_linear_residual *out = &ops[LAYER_OUT].linear_residual,
+                             *fc2 = &ops[LAYER_DOWN].linear_residual;
     const matrix *matrices[VISION_MATRICES] = {&qkv->weight, &out->weight, &fc1->weight, &fc2->weight};
     const float *biases[VISION_MATRICES] = {qkv->folded + qkv->weight.n, out->bias,
                                             fc1->folded + fc1->weight.n, fc2->bias};
@@ -98,9 +118,10 @@ static void fill_layer(gpu_issue *issue, vision_layer_weights *to, const op *ops
     to->norm_weight[1] = fc1->norm.weight;
 }
 
-static void fill(gpu_issue *issue, gpu_vision *p, const op *ops, int depth) {
-    const op_norm_linear *qkv = &ops[VISION_QKV].norm_linear;
-    const op_image_attention *attention = &ops[VISION_ATTENTION].image_attention;
+static void fill(gpu_issue *issue, gpu_vision *p, const op_block *block, int depth) {
+    const op *ops = block->ops;
+    const op_norm_linear *qkv = &ops[LAYER_QKV].norm_linear;
+    const op_image_attention *attention = &ops[LAYER_ATTENTION].image_attention;
     const int capacity = qkv->rows.capacity;
     const gpu_image_attention qkv_rows = {.qkv = qkv->out,
                                           .heads = VISION_HEADS,
@@ -109,7 +130,7 @@ static void fill(gpu_issue *issue, gpu_vision *p, const op *ops, int depth) {
                                           .next = VISION_WIDTH};
     memset(p, 0, sizeof *p);
     p->count = qkv->rows.count;
-    p->x = ops[VISION_OUT].linear_residual.x;
+    p->x = ops[LAYER_OUT].linear_residual.x;
     p->to_scaled = gpu_work_take(issue, (size_t)capacity * VISION_WIDTH * sizeof(bf16));
     p->to_qkv = qkv->out;
     p->to_attended = attention->out;
@@ -127,17 +148,17 @@ static void fill(gpu_issue *issue, gpu_vision *p, const op *ops, int depth) {
     cuda_map_image_heads(issue, &p->keys_main, &qkv_rows, capacity, IMAGE_MAIN, IMAGE_KEYS);
     cuda_map_image_heads(issue, &p->keys_rest, &qkv_rows, capacity, IMAGE_REST, IMAGE_KEYS);
     map_stores(issue, p, capacity);
-    for (int i = 0; i < depth; i++) fill_layer(issue, &p->layers[i], ops + i * VISION_OPS);
+    for (int i = 0; i < depth; i++) fill_layer(issue, &p->layers[i], block_layer(block, i));
 }
 
-static int take(gpu_issue *issue, const op *ops, int count) {
+static int take(gpu_issue *issue, const op_block *block) {
     gpu_vision p;
-    const int depth = vision_depth_of(ops, count);
+    const int depth = vision_layers_of(block);
     if (!depth) return 0;
-    gpu_take(issue, depth * VISION_OPS);
-    fill(issue, &p, ops, depth);
+    gpu_take(issue, depth * LAYER_OPS);
+    fill(issue, &p, block, depth);
     gpu_emit(issue, LAYERS, grid_of(gpu_device_of(issue)), &p, sizeof p);
-    return depth * VISION_OPS;
+    return depth * LAYER_OPS;
 }
 
 /* ---- folding ---------------------------------------------------------------------------------------- */
@@ -159,7 +180,7 @@ static void fold(gpu_issue *issue, const norm_fold *fold) {
 const gpu_family gpu_family_vision_hopper = {
     .name = "vision_hopper",
     GPU_KERNELS(kernels),
-    .take = take,
+    .take_block = take,
     .take_switches = 1u << SWITCH_PERSISTENT_VISION,
     .whole_device = 1,
     .take_bytes = (size_t)MOST_ROWS * VISION_WIDTH * sizeof(bf16),

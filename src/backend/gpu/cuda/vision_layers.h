@@ -1,21 +1,14 @@
-/* Which ops the resident vision kernel takes as one launch: layers of the vision tower. vision_layers.c
- * compares ops and addresses, so it needs no device. */
+/* Which layers the resident vision kernel takes as one launch: those of a block of vision layers
+ *   in bf16, packed, in the sizes of vision.h,
+ *   of up to VISION_IMAGES images,
+ *   whose norms are folded (norm_fold in backend.h),
+ * up to VISION_LAYERS of them; more become several launches. All else is computed by the ops' kernels. */
 #ifndef BACKEND_GPU_CUDA_VISION_LAYERS_H
 #define BACKEND_GPU_CUDA_VISION_LAYERS_H
 
-#include "ops/ops.h"
+#include "ops/blocks.h"
 
-/* The ops of a layer. */
-enum {
-    VISION_QKV,
-    VISION_ATTENTION,
-    VISION_OUT,
-    VISION_FC1,
-    VISION_FC2,
-    VISION_OPS,
-};
-
-/* Layers that one launch may compute of those at ops[0] and after; 0: none. */
-int vision_depth_of(const op *ops, int count);
+/* Layers that one launch computes of those of the block; 0: none. */
+int vision_layers_of(const op_block *block);
 
 #endif
