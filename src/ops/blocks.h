@@ -14,6 +14,8 @@
  *                 Each reads what the one before it wrote; x is one buffer, in and out. Layers differ in the
  *                 addresses of weights, biases, norms, gates and folds, not in which of them there are. Their
  *                 caches are cache_bytes apart.
+ *                 Vision: layer norms, a bias for each product, GELU, no gates. Else: RMS norms, no biases,
+ *                 GeGLU.
  *   every step    the operations of the first one. Norms and gates are norm_floats further each step, and
  *                 row_set.known_at is as much less; what the embedding adds is embed_floats further, the
  *                 guide's gain `samples` floats, its t one dt. The velocity moves the x_t that the guide and

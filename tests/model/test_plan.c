@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "block_check.h"
 #include "openpi_internal.h"
 
 typedef struct opened {
@@ -283,8 +284,138 @@ static void chunking_adds_to_the_ordinary_plan(void **state) {
     }
 }
 
+/* ---- blocks -------------------------------------------------------------------------------------------- */
+
+/* A session with these switches off; its actions may be guided, and known where max_delay is not 0. */
+static opened open_blocks(const openpi_synthetic *synthetic, uint32_t off, int batch, int horizon, int steps,
+                          int state_every_step, int rtc) {
+    opened o;
+    char names[400];
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    openpi_session_options session = OPENPI_SESSION_OPTIONS_INIT;
+    openpi_error error = OPENPI_ERROR_INIT;
+    switches_write(off, names, sizeof names);
+    options.synthetic = synthetic;
+    options.without = names;
+    session.batch = batch;
+    session.horizon = horizon;
+    session.steps = steps;
+    session.max_prompt = 12;
+    session.rtc = rtc;
+    assert_int_equal(openpi_engine_open(NULL, &options, &o.engine, &error), OPENPI_OK);
+    assert_int_equal(session_create(o.engine, &session, state_every_step, &o.session, &error), OPENPI_OK);
+    return o;
+}
+
+static int blocks_of_kind(const plan *p, block_kind kind, int *steps) {
+    int count = 0;
+    *steps = 0;
+    for (int i = 0; i < p->block_count; i++)
+        if (p->blocks[i].kind == kind) count++, *steps += p->blocks[i].steps;
+    return count;
+}
+
+/* How many blocks of each kind a plan has, expert's for so many steps in all. */
+static void expect_blocks(const plan *p, int vision, int prefix, int expert, int steps) {
+    int found = 0;
+    assert_int_equal(block_check_plan(p), vision + prefix + expert);
+    assert_int_equal(blocks_of_kind(p, BLOCK_VISION_LAYERS, &found), vision);
+    assert_int_equal(blocks_of_kind(p, BLOCK_PREFIX_LAYERS, &found), prefix);
+    assert_int_equal(blocks_of_kind(p, BLOCK_EXPERT_STEPS, &found), expert);
+    assert_int_equal(found, steps);
+}
+
+/* With nothing switched off: a tower, the prefix, and one run of steps, but that π0's first one has its state
+ * token as well. The same for every batch, horizon and number of steps, and with real-time chunking. */
+static void blocks_of_every_plan(void **state) {
+    static const char *const specs[] = {"tiny:pi0", "tiny:pi05", "odd:pi0", "odd:pi05"};
+    static const struct { int batch, horizon, steps, rtc; } shapes[] = {
+        {1, 10, 10, 1}, {1, 10, 1, 0}, {1, 1, 2, 1}, {2, 10, 3, 1}, {4, 5, 4, 1}, {3, 50, 2, 0}};
+    (void)state;
+    for (int s = 0; s < 4; s++)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+            openpi_error error = OPENPI_ERROR_INIT;
+            const int pi05 = s % 2, steps = shapes[i].steps, runs = pi05 || steps == 1 ? 1 : 2;
+            assert_int_equal(openpi_synthetic_parse(specs[s], &synthetic, &error), OPENPI_OK);
+            synthetic.rtc_max_delay = pi05 ? 4 : 0;
+            const int batch = shapes[i].batch, horizon = shapes[i].horizon, rtc = shapes[i].rtc;
+            opened o = open_blocks(&synthetic, 0, batch, horizon, steps, 0, rtc);
+            expect_blocks(o.session->plan, 1, 1, runs, steps);
+            for (int kind = 0; kind < PLAN_KINDS; kind++) {
+                const plan *p = o.session->rtc_plans[kind];
+                if (!p) continue;
+                expect_blocks(p, 1, 1, runs, steps);
+                assert_int_equal(p->blocks[p->block_count - 1].guided, plan_guides(p));
+            }
+            close_plan(o);
+            if (pi05) continue;
+            o = open_blocks(&synthetic, 0, batch, horizon, steps, 1, rtc);
+            expect_blocks(o.session->plan, 1, 1, steps, steps);    /* the state token is in every step     */
+            close_plan(o);
+        }
+}
+
+/* What each switch leaves of the blocks, for π0 and π0.5 in three steps: layers that are taken apart are in
+ * none, and what is computed between steps makes each a block of its own. */
+static void blocks_without_a_switch(void **state) {
+    enum { STEPS = 3 };
+    static const struct {
+        uint32_t off;
+        int vision, prefix, expert[2];
+    } cases[] = {
+        {1u << SWITCH_BATCHED_VISION, 3, 1, {2, 1}},
+        {1u << SWITCH_FUSED_QKV, 0, 0, {0, 0}},
+        {1u << SWITCH_FUSED_GATE_UP, 1, 0, {0, 0}},
+        {1u << SWITCH_FUSED_POINTWISE, 0, 0, {0, 0}},
+        {1u << SWITCH_FUSED_ATTENTION, 0, 0, {0, 0}},
+        {1u << SWITCH_FOLDED_CONSTANTS, 1, 1, {STEPS, 1}},
+        {1u << SWITCH_DEAD_WORK_REMOVAL, 1, 1, {2, 1}},
+        {1u << SWITCH_STATE_TOKEN_ONCE, 1, 1, {STEPS, 1}},
+        {1u << SWITCH_PRECOMPUTED_MODULATIONS, 1, 1, {2, STEPS}},
+        {1u << SWITCH_PACKED_WEIGHTS, 1, 1, {2, 1}},
+        {(1u << SWITCHES) - 1, 0, 0, {0, 0}},
+    };
+    static const char *const specs[2] = {"tiny:pi0", "odd:pi05"};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int pi05 = 0; pi05 < 2; pi05++) {
+            openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+            openpi_error error = OPENPI_ERROR_INIT;
+            const int expert = cases[i].expert[pi05], steps = expert ? STEPS : 0;
+            assert_int_equal(openpi_synthetic_parse(specs[pi05], &synthetic, &error), OPENPI_OK);
+            synthetic.rtc_max_delay = pi05 ? 4 : 0;
+            opened o = open_blocks(&synthetic, cases[i].off, 2, 6, STEPS, 0, 1);
+            expect_blocks(o.session->plan, cases[i].vision, cases[i].prefix, expert, steps);
+            for (int kind = 0; kind < PLAN_KINDS; kind++) {
+                const plan *p = o.session->rtc_plans[kind];
+                if (p) expect_blocks(p, cases[i].vision, cases[i].prefix, expert, steps);
+            }
+            close_plan(o);
+        }
+}
+
+/* A language stack of one layer has no whole one, where that layer stops at K and V. */
+static void blocks_of_one_layer(void **state) {
+    static const char dims[] = "{\"vision\":[72,1,1,24],\"vlm\":[24,1,8,256,40],\"expert\":[24,40],"
+                               "\"vocab\":2048}";
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    openpi_error error = OPENPI_ERROR_INIT;
+    (void)state;
+    assert_int_equal(openpi_dims_parse(dims, &synthetic.dims, &error), OPENPI_OK);
+    opened o = open_blocks(&synthetic, 0, 1, 10, 3, 0, 0);
+    expect_blocks(o.session->plan, 1, 0, 2, 3);
+    close_plan(o);
+    o = open_blocks(&synthetic, 1u << SWITCH_DEAD_WORK_REMOVAL, 1, 10, 3, 0, 0);
+    expect_blocks(o.session->plan, 1, 1, 2, 3);
+    close_plan(o);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_of_every_plan),
+        cmocka_unit_test(blocks_without_a_switch),
+        cmocka_unit_test(blocks_of_one_layer),
         cmocka_unit_test(chunking_adds_to_the_ordinary_plan),
         cmocka_unit_test(constants_are_the_model_s), cmocka_unit_test(dead_work_is_left_out),
         cmocka_unit_test(costs_add_up), cmocka_unit_test(the_whole_plan_is_fused),
