@@ -1,11 +1,13 @@
 /* Builds a plan: buffers in one device block, then the op list over them. Both happen twice: first without
- * addresses, to learn the sizes, then bound to memory. */
+ * memory, to learn the sizes, then bound to it. Without memory an operand is its place in the block and not
+ * NULL, since a device chooses kernels by what an operation has (a gate, known rows). */
 #include "model/plan.h"
 
 #include <stdlib.h>
 
 #include "base/report.h"
 
+#define FIRST_PLACE ((char *)(uintptr_t)ARENA_ALIGN)
 enum {
     CACHE_ROUND = 32,
     MOST_TOWERS = OPENPI_CAMERAS + 1,      /* blocks that are no steps: passes over pictures, the prefix    */
@@ -169,12 +171,9 @@ openpi_status plan_create(const model *model, const plan_shape *shape, plan_kind
         return status;
     }
     schedule_times(p);
-    arena measure = {NULL, 0};
-    lay_out(p, &measure);
-    p->device_bytes = measure.used;
-    arena nowhere = {(char *)(uintptr_t)ARENA_ALIGN,
-                     0}; /* a backend may compare operands' addresses; none is read yet */
-    lay_out(p, &nowhere);
+    arena unbound = {FIRST_PLACE, 0};
+    lay_out(p, &unbound);
+    p->device_bytes = unbound.used;
     build(p);
     *out = p;
     return OPENPI_OK;

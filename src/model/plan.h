@@ -109,7 +109,8 @@ typedef struct plan {
     size_t device_bytes;
 } plan;
 
-/* The op list and the sizes; buffers are not bound yet. Every op has choice 0 (call_kinds.h sets others).
+/* The op list and the sizes; buffers are not bound yet: an op has the operands that it will have, at no
+ * address that may be read. Every op has choice 0 (call_kinds.h sets others).
  * Plans of one shape have the same buffers at the same places. */
 openpi_status plan_create(const model *model, const plan_shape *shape, plan_kind kind, plan **out,
                           openpi_error *error);

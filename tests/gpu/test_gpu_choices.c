@@ -120,6 +120,50 @@ static void test_every_choice(void **state) {
     }
 }
 
+/* What ops may choose from, and the work block that they need, is known before there is memory: it depends on
+ * what an op has (rows that may be known, gates), not on where that is. */
+static void test_choices_before_memory(void **state) {
+    static const char dims[] = "{\"vision\":[72,1,1,24],\"vlm\":[24,2,8,256,40],\"expert\":[1024,4096],"
+                               "\"vocab\":2048}";
+    static candidate before[256], after[256];
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+    openpi_engine *engine;
+    openpi_session *session;
+    (void)state;
+    reset();
+    synthetic.variant = OPENPI_PI05;
+    synthetic.rtc_max_delay = 4;
+    assert_int_equal(openpi_dims_parse(dims, &synthetic.dims, &error), OPENPI_OK);
+    options.horizon = 20;
+    options.steps = 2;
+    options.rtc = 1;
+    assert_int_equal(open_model(&engine, &synthetic, "hopper", 0), OPENPI_OK);
+    assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
+    for (int kind = 0; kind < PLAN_KINDS; kind++) {
+        const plan *bound = kind == PLAN_ORDINARY ? session->plan : session->rtc_plans[kind];
+        plan *unbound;
+        assert_int_equal(plan_create(engine->model, &bound->shape, (plan_kind)kind, &unbound, &error),
+                         OPENPI_OK);
+        assert_int_equal(unbound->count, bound->count);
+        for (int i = 0; i < bound->count; i++) {
+            const op *op = &bound->ops[i], *same = &unbound->ops[i];
+            const int count = backend_cuda.candidates(engine->device, op, after, 256);
+            assert_int_equal(backend_cuda.candidates(engine->device, same, before, 256), count);
+            for (int c = 0; c < count; c++) {
+                assert_string_equal(before[c].name, after[c].name);
+                assert_int_equal(before[c].heuristic, after[c].heuristic);
+            }
+            assert_int_equal(backend_cuda.work_bytes(engine->device, same, 1),
+                             backend_cuda.work_bytes(engine->device, op, 1));
+        }
+        plan_close(unbound);
+    }
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    assert_int_equal(fake.alive, 0);
+}
+
 /* A table of one entry: of an op's choices the last. Returns its choice. */
 static int one_entry(const openpi_engine *engine, const op *op, tuning *table, tuning_entry *entry) {
     static candidate choices[256];
@@ -244,6 +288,7 @@ int main(void) {
         cmocka_unit_test(test_tiles_without_a_table),
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_every_choice),
+        cmocka_unit_test(test_choices_before_memory),
         cmocka_unit_test(test_graph_of_two_cameras),
         cmocka_unit_test(test_graph_of_short_prompts),
         cmocka_unit_test(test_kernels_of_the_shipped_tables),

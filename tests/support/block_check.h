@@ -21,7 +21,7 @@
 typedef struct block_place {
     const op_block *block;
     const op *op;
-    int step, layer;             /* counted from the block's first                                           */
+    int step, layer;             /* counted from the block's first ones                                    */
 } block_place;
 
 #define HOLDS(at, claim)                                                                                    \
@@ -271,8 +271,8 @@ static inline void block_check_apart(const op_block *a, const op_block *b) {
     HOLDS(&at, b->ops - (a->ops + a->count) > 1);
 }
 
-/* Every block is what it promises, every whole layer is in one, and block_at finds the rest of a block where a
- * layer or step begins and nowhere else. Returns how many blocks there are. */
+/* Every block is what it promises, every whole layer is in one, and block_at finds the rest of a block where
+ * a layer or step begins and nowhere else. Returns how many blocks there are. */
 static inline int block_check_plan(const plan *p) {
     const op_list list = plan_list(p);
     op_block rest;
