@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include "backend/gpu/hip/vendor.h"
+#include "block_watch.h"
 #include "emulation.h"
 #include "fake_hip.h"
 #include "openpi_internal.h"
@@ -307,6 +309,14 @@ static void test_old(void **state) {
     says("hip:0: the AMD runtime libamdhip64.so.7 is too old");
 }
 
+/* ---- blocks -------------------------------------------------------------------------------------------- */
+
+static void test_blocks(void **state) {
+    extern const backend backend_hip;
+    (void)state;
+    check_blocks_are_shown(&gpu_vendor_hip, &backend_hip, "hip:0");
+}
+
 int main(int count, char **words) {
     const struct CMUnitTest missing[] = {cmocka_unit_test(test_missing)};
     const struct CMUnitTest old[] = {cmocka_unit_test(test_old)};
@@ -316,6 +326,7 @@ int main(int count, char **words) {
         cmocka_unit_test_setup_teardown(test_architectures, set_up, nothing_left),
         cmocka_unit_test_setup_teardown(test_refused, set_up, nothing_left),
         cmocka_unit_test_setup_teardown(test_replays, set_up, nothing_left),
+        cmocka_unit_test_setup_teardown(test_blocks, set_up, nothing_left),
         cmocka_unit_test_setup_teardown(test_lost, set_up, nothing_left),
     };
     const struct CMUnitTest goldens[] = {cmocka_unit_test_setup_teardown(test_goldens, set_up, nothing_left)};

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "block_watch.h"
 #include "chunking_batch.h"
 #include "generated_matrix.h"
 #include "host.h"
@@ -266,6 +267,12 @@ static void test_timed(void **state) {
     openpi_engine_close(engine);
 }
 
+static void test_blocks(void **state) {
+    extern const backend backend_host;
+    (void)state;
+    check_blocks_are_shown(&gpu_vendor_host, &backend_host, "host:0");
+}
+
 /* In a thread of its own, where assertions cannot stand. */
 static void *run_twice(void *argument) {
     call *c = argument;
@@ -437,6 +444,7 @@ static int run_device(void) {
         cmocka_unit_test_teardown(test_generated, nothing_left),
         cmocka_unit_test_teardown(test_replays, nothing_left),
         cmocka_unit_test_teardown(test_timed, nothing_left),
+        cmocka_unit_test_teardown(test_blocks, nothing_left),
         cmocka_unit_test_teardown(test_side_by_side, nothing_left),
         cmocka_unit_test_teardown(test_choices, nothing_left),
     };
