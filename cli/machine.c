@@ -1,6 +1,5 @@
 /* From the command's options about the machine to the engine's. */
 #include <stdio.h>
-#include <string.h>
 
 #include "cli.h"
 #include "input.h"
@@ -71,18 +70,8 @@ static void say_note(const verb *verb, const char *text, int warning) {
     fprintf(stderr, "openpi %s: %s%s\n", verb->name, warning ? "warning: " : "", sentence);
 }
 
-static int engine_says(const openpi_engine *engine, const char *text) {
-    const char *other;
-    for (int i = 0; engine && (other = openpi_engine_note(engine, i, NULL)); i++)
-        if (!strcmp(other, text)) return 1;
-    return 0;
-}
-
 void machine_say_notes(const verb *verb, const openpi_engine *engine, const openpi_policy *policy) {
     const char *text;
     int warning;
-    for (int i = 0; engine && (text = openpi_engine_note(engine, i, &warning)); i++)
-        say_note(verb, text, warning);
-    for (int i = 0; policy && (text = openpi_policy_note(policy, i, &warning)); i++)
-        if (!engine_says(engine, text)) say_note(verb, text, warning);
+    for (int i = 0; (text = openpi_note(engine, policy, i, &warning)); i++) say_note(verb, text, warning);
 }

@@ -627,6 +627,10 @@ OPENPI_API openpi_status openpi_policy_get_info(const openpi_policy *policy, ope
  * found by their position only. The string is the policy's and valid until it is closed. */
 OPENPI_API const char *openpi_policy_note(const openpi_policy *policy, int index, int *warning);
 
+/* The engine's notes and then the policy's, as one list: no sentence is in both. Either may be NULL. */
+OPENPI_API const char *openpi_note(const openpi_engine *engine, const openpi_policy *policy, int index,
+                                   int *warning);
+
 /* The name ("left_waist") and the unit ("rad") of action 0 … action_dim-1 of the robot; "": unknown, NULL: no
  * such action. The strings are the policy's and valid until it is closed. docs/robots.md names their sources.
  */

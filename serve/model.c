@@ -7,26 +7,15 @@
 
 #include "fail.h"
 
-static void take_note(model *m, const char *text, int warning) {
-    for (int i = 0; i < m->note_count; i++)
-        if (!strcmp(m->notes[i].text, text)) return;
-    if (m->note_count == MODEL_NOTES) return;
-    model_note *note = &m->notes[m->note_count++];
-    note->warning = warning;
-    m->warning_count += warning;
-    snprintf(note->text, sizeof note->text, "%s", text);
-}
-
 void model_take_notes(model *m, const openpi_engine *engine) {
     const char *text;
-    int warning;
-    for (int i = 0; (text = openpi_engine_note(engine, i, &warning)); i++) take_note(m, text, warning);
-}
-
-static void take_policy_notes(model *m) {
-    const char *text;
-    int warning;
-    for (int i = 0; (text = openpi_policy_note(m->policy, i, &warning)); i++) take_note(m, text, warning);
+    m->note_count = m->warning_count = 0;
+    for (int i = 0, warning; i < MODEL_NOTES && (text = openpi_note(engine, m->policy, i, &warning)); i++) {
+        model_note *note = &m->notes[m->note_count++];
+        note->warning = warning;
+        m->warning_count += warning;
+        snprintf(note->text, sizeof note->text, "%s", text);
+    }
 }
 
 void model_say_notes(const model *m, logger *log) {
@@ -49,7 +38,6 @@ openpi_status model_open(const char *checkpoint, const openpi_policy_options *op
         model_drop(made);
         return status;
     }
-    take_policy_notes(made);
     made->horizon = horizon ? horizon : made->info.horizon;
     *out = made;
     return OPENPI_OK;

@@ -21,7 +21,7 @@ typedef struct rtc_offer {
     int steps;                   /* largest weight that a request gets                                     */
 } rtc_offer;
 
-/* A sentence of openpi_policy_note or openpi_engine_note. */
+/* A sentence of openpi_note. */
 enum { MODEL_NOTES = 48 };
 typedef struct model_note {
     int warning;
@@ -35,7 +35,7 @@ typedef struct model {
     int horizon;                 /* 0: left to the weights, and not loaded yet                             */
     rtc_offer rtc;               /* horizon 0: the weights are not loaded yet                              */
     int note_count, warning_count;               /* warnings among the notes                               */
-    model_note notes[MODEL_NOTES];               /* of the policy and of the engine, each sentence once    */
+    model_note notes[MODEL_NOTES];               /* of the engine and of the policy                        */
     atomic_int holders;
 } model;
 
@@ -44,7 +44,8 @@ openpi_status model_open(const char *checkpoint, const openpi_policy_options *op
                          uint64_t number, model **out, openpi_error *error);
 /* The prompt of requests that have none; NULL: the robot's, as it is. */
 openpi_status model_default_prompt(model *model, const char *prompt, openpi_error *error);
-/* Takes the notes of an engine that has loaded the model's weights. */
+/* Takes the notes of the policy and of an engine that has loaded the model's weights, in place of those that
+ * are there. */
 void model_take_notes(model *model, const openpi_engine *engine);
 /* One log line a note, warnings as such. */
 void model_say_notes(const model *model, logger *log);

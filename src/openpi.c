@@ -227,6 +227,14 @@ const char *openpi_engine_note(const openpi_engine *e, int index, int *warning) 
     return e ? notes_get(&e->checkpoint->notes, index, warning) : NULL;
 }
 
+const char *openpi_note(const openpi_engine *e, const openpi_policy *policy, int index, int *warning) {
+    const char *text = openpi_engine_note(e, index, warning);
+    int before = 0;
+    if (text || index < 0) return text;
+    while (openpi_engine_note(e, before, NULL)) before++;
+    return openpi_policy_note(policy, index - before, warning);
+}
+
 int engine_set_off(openpi_engine *e, uint32_t off) {
     const backend *backend = e->device->backend;
     if ((e->off ^ off) & MODEL_SWITCHES) return 0;

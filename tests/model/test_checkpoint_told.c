@@ -339,6 +339,42 @@ static void odd_texts(void **state) {
 
 /* ---- a run's folder, a config's LoRA ---- */
 
+/* openpi_note is the list of both, without a sentence that comes twice. */
+static void notes_of_both(void) {
+    openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
+    openpi_policy *policy = NULL;
+    openpi_engine *engine = NULL;
+    char run[600], stats[600], tokenizer[600];
+    const char *text;
+    int engines = 0, policies = 0, both = 0, level;
+    snprintf(run, sizeof run, "%s/run", box.folder);
+    snprintf(stats, sizeof stats, "%s/base/assets/synthetic", box.folder);
+    snprintf(tokenizer, sizeof tokenizer, "%s/base", box.folder);
+    options.robot = "libero";
+    options.norm_stats = stats;
+    options.tokenizer = tokenizer;
+    WORKS(openpi_policy_open(run, &options, &policy, &error));
+    WORKS(openpi_engine_open(run, NULL, &engine, &error));
+    while (openpi_engine_note(engine, engines, NULL)) engines++;
+    while (openpi_policy_note(policy, policies, NULL)) policies++;
+    assert_true(engines && policies);
+    for (; (text = openpi_note(engine, policy, both, &level)); both++) {
+        int own = -1, at = both < engines ? both : both - engines;
+        const char *of = both < engines ? openpi_engine_note(engine, at, &own)
+                                        : openpi_policy_note(policy, at, &own);
+        assert_string_equal(text, of);
+        assert_int_equal(level, own);
+        for (int i = 0; i < both; i++) assert_string_not_equal(text, openpi_note(engine, policy, i, NULL));
+    }
+    assert_int_equal(both, engines + policies);
+    assert_string_equal(openpi_note(NULL, policy, 0, NULL), openpi_policy_note(policy, 0, NULL));
+    assert_null(openpi_note(engine, NULL, engines, NULL));
+    assert_null(openpi_note(engine, policy, -1, NULL));
+    assert_null(openpi_note(NULL, NULL, 0, NULL));
+    openpi_engine_close(engine);
+    openpi_policy_close(policy);
+}
+
 static void unfinished_step(void **state) {
     static const struct { const char *newer, *piece; } rows[] = {
         {"20000", "step 20000 is not finished, so step 1000 runs: give "},
@@ -351,6 +387,7 @@ static void unfinished_step(void **state) {
     assert_int_equal(scratch_open(&box), 0);
     assert_int_equal(mkdir(scratch_path(&box, "run"), 0777), 0);
     make("run/1000", "odd:pi05:5", 0);
+    make("base", "odd:pi05:5", ORBAX_AS_TORCH);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char name[100], params[120];
         snprintf(name, sizeof name, "run/%s", rows[i].newer);
@@ -359,6 +396,7 @@ static void unfinished_step(void **state) {
         assert_int_equal(mkdir(scratch_path(&box, params), 0777), 0);
         notes_of("run", 1, rows[i].piece);
         notes_of("run/1000", 0, NULL);
+        if (!i) notes_of_both();
         drop(name);
     }
     scratch_close(&box);

@@ -17,21 +17,9 @@
 #include "websocket.h"
 #include "robot_message.h"
 #include "admin_client.h"
+#include "one_request.h"
 
 #define TINY "--synthetic tiny --robot aloha --threads 2 --steps 1 --admin 127.0.0.1:0"
-
-static char *request;
-static size_t request_bytes;
-
-static int set_up(void **state) {
-    request = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &request_bytes);
-    return open_box(state);
-}
-
-static int tear_down(void **state) {
-    free(request);
-    return close_box(state);
-}
 
 /* The next frame that is no pong closes with this code and text. */
 static void must_close(int fd, int code, const char *text) {

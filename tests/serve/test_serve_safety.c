@@ -17,21 +17,9 @@
 #include "websocket.h"
 #include "robot_message.h"
 #include "admin_client.h"
+#include "one_request.h"
 
 #define TINY "--synthetic tiny --robot aloha --threads 2 --steps 1"
-
-static char *request;
-static size_t request_bytes;
-
-static int set_up(void **state) {
-    request = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &request_bytes);
-    return open_box(state);
-}
-
-static int tear_down(void **state) {
-    free(request);
-    return close_box(state);
-}
 
 static void expect_reply(int fd) {
     ws_send(fd, WS_BINARY, 1, request, request_bytes);

@@ -15,21 +15,9 @@
 #include "served.h"
 #include "tls_peer.h"
 #include "admin_client.h"
+#include "one_request.h"
 
 #define TINY "--synthetic tiny --robot aloha --threads 2 --steps 1 --horizon 5"
-
-static char *request;
-static size_t request_bytes;
-
-static int set_up(void **state) {
-    request = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &request_bytes);
-    return open_box(state);
-}
-
-static int tear_down(void **state) {
-    free(request);
-    return close_box(state);
-}
 
 static void start(served *server, const char *more) {
     tls_write_pair(&box, "cert", "key", 0, "first");
