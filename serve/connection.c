@@ -192,6 +192,11 @@ uint64_t connection_id(const void *connection_) {
     return c->id;
 }
 
+const char *connection_name(const void *connection_) {
+    const connection *c = connection_;
+    return c->name;
+}
+
 int connection_announced(void *connection_, size_t bytes, int text) {
     connection *c = connection_;
     if (text) return CLOSE_UNSUPPORTED;

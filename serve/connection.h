@@ -57,6 +57,8 @@ typedef struct connection_who {
 void *connection_opened(connections *all, net_peer *peer, const connection_who *who);
 /* Its number in the log, on the admin page and in connection_look; never 0. */
 uint64_t connection_id(const void *connection);
+/* Of its token; "": it has none. */
+const char *connection_name(const void *connection);
 int connection_announced(void *connection, size_t bytes, int text);
 int connection_received(void *connection, const uint8_t *bytes, size_t count, int last);
 void connection_sent(void *connection, net_message *message);

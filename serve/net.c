@@ -203,7 +203,7 @@ static int established(net_peer *peer, struct lws *wsi) {
     peer->key = head.head.key;
     peer->connection = peer->net->events->opened(peer->net->user, peer, &head.head);
     if (!peer->connection) {
-        peer->net->events->dropped(peer->net->user, peer->address, DROP_MEMORY);
+        peer->net->events->dropped(peer->net->user, NULL, peer->address, DROP_MEMORY);
         return -1;
     }
     peer_join(peer);
@@ -227,7 +227,7 @@ static void library_closes(net_peer *peer) {
     net_share(peer, NULL);
     if (!peer->connection || peer->close_code || peer->dropped || peer->left || net->closing) return;
     int frames = lws_get_close_length(peer->wsi) > 0 || (!lws_is_ssl(peer->wsi) && !has_ended(peer->wsi));
-    if (frames) net->events->dropped(net->user, peer->address, DROP_FRAMES);
+    if (frames) net->events->dropped(net->user, peer->connection, peer->address, DROP_FRAMES);
 }
 
 static void closed(net_peer *peer) {

@@ -101,8 +101,8 @@ typedef struct net_events {
     /* Again and again after net_every. */
     void (*ticked)(void *user);
     /* A connection to the robots' side ends, and not because the client has asked for it: a WebSocket, and
-     * `closed` follows, or one that is none yet. */
-    void (*dropped)(void *user, const char *address, drop_reason why);
+     * `closed` follows with the same `connection`, or one that is none yet: NULL. */
+    void (*dropped)(void *user, const void *connection, const char *address, drop_reason why);
     /* A connection is hung up on, because its address has had net_limits.attempts. */
     void (*too_often)(void *user, const char *address);
 } net_events;

@@ -61,7 +61,7 @@ void limits_open(net *net) {
 static void end_as(net_peer *peer, int row) {
     net *net = peer->net;
     if (peer->close_code) return;
-    net->events->dropped(net->user, peer->address, closes[row].why);
+    net->events->dropped(net->user, peer->connection, peer->address, closes[row].why);
     peer->floods = closes[row].code == CLOSE_TOO_MANY && closes[row].limit >= OF_FRAMES;
     net_end(peer, closes[row].code, net->reasons[closes[row].why]);
 }
@@ -190,9 +190,10 @@ static int is_over(double since_ms, int seconds, double now) {
 static void drop(net_peer *peer, drop_reason why) {
     peer->dropped = 1;
     peer_share(peer, 0);
-    if (!peer->close_code) peer->net->events->dropped(peer->net->user, peer->address, why);
+    net *net = peer->net;
+    if (!peer->close_code) net->events->dropped(net->user, peer->connection, peer->address, why);
     lws_set_timeout(peer->wsi, PENDING_TIMEOUT_USER_REASON_BASE, LWS_TO_KILL_ASYNC);
-    net_wake(peer->net);         /* or the library would look at its timeouts with the next event only     */
+    net_wake(net);               /* or the library would look at its timeouts with the next event only     */
 }
 
 /* A peer that is held back is not read, so that its silence says nothing. */

@@ -133,7 +133,7 @@ static const char *text_of(caller *c) {
 }
 
 static void hang_up(const listener *l, int fd, caller *caller, drop_reason why) {
-    l->net->events->dropped(l->net->user, text_of(caller), why);
+    l->net->events->dropped(l->net->user, NULL, text_of(caller), why);
     close(fd);
 }
 
@@ -159,7 +159,7 @@ static void adopt(listener *l, int fd, caller *caller) {
     }
     free(made);
     drop_reason why = net_is_plain(l->net, l->side) ? DROP_MEMORY : DROP_TLS;
-    if (l->side == NET_ROBOTS) l->net->events->dropped(l->net->user, text_of(caller), why);
+    if (l->side == NET_ROBOTS) l->net->events->dropped(l->net->user, NULL, text_of(caller), why);
 }
 
 drop_reason visitor_reason(const net *net, const visitor *v) {
@@ -174,7 +174,7 @@ drop_reason visitor_reason(const net *net, const visitor *v) {
 /* Note: browsers open connections to the admin side that they may never use; nobody is told of those. */
 void visitor_tell(net *net, const visitor *v, drop_reason why) {
     caller caller = {.from = v->from, .bytes = sizeof caller.from};
-    if (v->to->side == NET_ROBOTS) net->events->dropped(net->user, text_of(&caller), why);
+    if (v->to->side == NET_ROBOTS) net->events->dropped(net->user, NULL, text_of(&caller), why);
 }
 
 void visitor_leave(net *net, visitor *v) {

@@ -278,12 +278,16 @@ static void on_timed(void *user) {
     net_after(s->net, drain_divide(s->options->drain_seconds).closing_ms);
 }
 
-static void on_dropped(void *user, const char *address, drop_reason why) {
+static void on_dropped(void *user, const void *connection, const char *address, drop_reason why) {
     server *s = user;
     const char *sentence = drop_sentence(why);
     metrics_add_dropped(&s->metrics, why);
-    log_entry entry = {
-        .level = LOG_LEVEL_WARNING, .event = "dropped", .reason = sentence, .address = address};
+    log_entry entry = {.level = LOG_LEVEL_WARNING,
+                       .event = "dropped",
+                       .reason = sentence,
+                       .address = address,
+                       .robot = connection ? connection_name(connection) : NULL,
+                       .id = connection ? connection_id(connection) : 0};
     log_entry_write(&s->log, &entry, "dropped: %s", sentence);
 }
 

@@ -59,8 +59,9 @@ static void timed(void *user) {
     net_stop(server);
 }
 
-static void dropped(void *user, const char *address, drop_reason why) {
+static void dropped(void *user, const void *connection, const char *address, drop_reason why) {
     (void)user;
+    (void)connection;
     PROMISE(address[0] && drop_sentence(why));
 }
 

@@ -318,17 +318,19 @@ static double wrongs_so_far(int last, const char *reason) {
     return count;
 }
 
-static void do_wrong(const served *server, int number) {
+/* `ids`: WebSockets so far, as the server numbers them. */
+static void do_wrong(const served *server, int number, int *ids) {
     const struct wrong *w = &wrongs[number];
     static const char zeros[180000];
-    char name[100], head[1024], line[200];
+    char name[100], head[1024] = "", line[200], id[16] = "";
     int fd = w->lines ? ws_request(server->port, "/", w->lines, head, sizeof head) : ws_socket(server->port);
     ws_put(fd, w->bytes, w->count);
     ws_put(fd, zeros, w->more);
     if (!w->lines) shutdown(fd, SHUT_WR);
     snprintf(name, sizeof name, "openpi_connections_dropped_total{reason=\"%s\"}", w->reason);
     metric_await(server->admin, name, wrongs_so_far(number, w->reason));
-    snprintf(line, sizeof line, "127.0.0.1 dropped: %s", w->sentence);
+    if (!strncmp(head, "HTTP/1.1 101 ", 13)) snprintf(id, sizeof id, "#%d ", ++*ids);
+    snprintf(line, sizeof line, "127.0.0.1 %sdropped: %s", id, w->sentence);
     served_must_log(server, line);
     close(fd);
 }
@@ -345,7 +347,8 @@ static void die(const served *server) {
     metric_await(server->admin, "openpi_connections", 0);
 }
 
-/* Each of them is counted once, for its reason, and has a line. Who leaves by itself has none. */
+/* Each of them is counted once, for its reason, and has a line, a robot's with the number of its connection.
+ * Who leaves by itself has none. */
 static void drops_have_lines(void **state) {
     (void)state;
     enum { WRONGS = sizeof wrongs / sizeof *wrongs };
@@ -358,7 +361,9 @@ static void drops_have_lines(void **state) {
     ws_put_head(other, WS_BINARY, 1, 200000);
     ws_put(other, zeros, sizeof zeros);
     metric_await(server.admin, "openpi_received_bytes_total", sizeof zeros);
-    for (int i = 0; i < WRONGS; i++) do_wrong(&server, i);
+    int ids = 1;
+    for (int i = 0; i < WRONGS; i++) do_wrong(&server, i, &ids);
+    assert_int_equal(ids, 6);
     close(other);
     for (int i = 0; i < 3; i++) {
         int fd = ws_open(server.port, "/");

@@ -335,8 +335,10 @@ static void only_tokens_connect(void **state) {
     assert_memory_equal(head, "HTTP/1.1 101 ", 13);
     free(ws_expect(arm, WS_BINARY).data);
     must_log(&server, "arm0 #2 connected, reserved, 0.0078125 calls a second\n");
+    ws_send(arm, WS_TEXT, 1, "hi", 2);
+    ws_expect_close(arm, 1003);
+    must_log(&server, "arm0 #2 dropped: a text message");
     close(desk);
-    close(arm);
     served_stop(&server);
 }
 
