@@ -40,7 +40,5 @@ void about_fill(about *a, const loading *loading, device *const *devices, int pl
     a->shown.address = a->address;
     a->shown.kernels = a->kernels;
     a->shown.checkpoint = o->checkpoint ? o->checkpoint : "synthetic";
-    a->shown.variant = engine->variant == OPENPI_PI05 ? "pi05" : "pi0";
     a->shown.tokens = o->tokens != NULL;
-    a->shown.steps = device_session_info(devices[0])->steps;
 }

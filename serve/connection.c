@@ -13,7 +13,8 @@ struct connection {
     connection *before, *after;  /* in the list                                                            */
     net_peer *peer;              /* NULL: the socket is gone                                               */
     net_sender sender;           /* of replies, on the device's thread                                     */
-    net_message hello;
+    net_message hello;           /* its data are in the next line's memory                                 */
+    uint8_t *hello_memory;       /* [NET_HEADROOM + hello.bytes]; NULL: it is sent                         */
     net_message last_words[2];   /* of connections_lose: for the running request and the one read ahead    */
     job *receiving;              /* its message is not complete                                            */
     job *ahead;                  /* complete, waits for its turn                                           */
@@ -123,6 +124,7 @@ static void forget(connection *c) {
     job_give(&c->all->pool, c->ahead);
     job_give(&c->all->pool, c->sending);
     free(c->chunk);
+    free(c->hello_memory);
     net_sender_close(&c->sender);
     free(c);
 }
@@ -161,6 +163,16 @@ static void end_if_idle(connection *c) {
     if (c->peer && !c->running && !c->ahead && !c->sending) net_end(c->peer, CLOSE_GOING_AWAY, going_away);
 }
 
+/* A copy, because the next connection's may be about another model. */
+static int make_hello(connection *c) {
+    const net_message *metadata = &c->all->metadata;
+    c->hello_memory = malloc(NET_HEADROOM + metadata->bytes);
+    if (!c->hello_memory) return 0;
+    c->hello = (net_message){.data = c->hello_memory + NET_HEADROOM, .bytes = metadata->bytes};
+    memcpy(c->hello.data, metadata->data, metadata->bytes);
+    return 1;
+}
+
 void *connection_opened(connections *all, net_peer *peer, const connection_who *who) {
     connection *c = calloc(1, sizeof *c);
     if (!c) return NULL;
@@ -174,12 +186,13 @@ void *connection_opened(connections *all, net_peer *peer, const connection_who *
     c->who = (connection_who){c->name, c->address, who->class, who->rate, c->key};
     recent_open(&c->recent, clock_now());
     int other = connections_find(all, who);
-    if (dispatch_join(all->dispatch, who->class, who->rate, other, &c->number) != SCHEDULER_JOINED) {
+    if (!make_hello(c) ||
+        dispatch_join(all->dispatch, who->class, who->rate, other, &c->number) != SCHEDULER_JOINED) {
+        free(c->hello_memory);
         free(c);
         return NULL;
     }
     net_sender_open(&c->sender);
-    c->hello = all->metadata;
     join(c);
     net_share(peer, &c->sender);
     net_send(peer, &c->hello);
@@ -269,6 +282,10 @@ void connection_send_early(job *job) {
 void connection_sent(void *connection_, net_message *message) {
     connection *c = connection_;
     metrics_add_sent(c->all->metrics, message->bytes);
+    if (message == &c->hello) {
+        free(c->hello_memory);
+        c->hello_memory = NULL;
+    }
     if (!c->sending || message != &c->sending->answer) return;
     if (!message->sent) c->sending->at_ms[MOMENT_SENT] = clock_now();
     c->prev_total_ms = c->sending->at_ms[MOMENT_SENT] - c->sending->at_ms[MOMENT_ARRIVED];

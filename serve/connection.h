@@ -20,7 +20,7 @@ typedef struct connection connection;
 /* All connections of the server. */
 typedef struct connections {
     job_pool pool;
-    net_message metadata;        /* the first message of each                                              */
+    net_message metadata;        /* the first message of who connects now                                  */
     uint64_t max_message_bytes;
     uint64_t requests;           /* that were complete so far                                              */
     connection *first;

@@ -62,5 +62,6 @@ openpi_status loading_run(const loading *l, const char *checkpoint, model *model
     if (status != OPENPI_OK) return status;
     model->rtc = rtc_offered(device_engine_info(devices[0]), device_session_info(devices[0]));
     model->horizon = model->rtc.horizon;
+    model->variant = device_engine_info(devices[0])->variant;
     return OPENPI_OK;
 }

@@ -18,7 +18,7 @@ typedef struct rtc_offer {
     int max_delay;               /* of the mode trained; 0: not offered                                    */
     openpi_rtc_mode mode;        /* where a request names none                                             */
     double max_weight;           /* likewise                                                               */
-    int steps;                   /* largest weight that a request gets                                     */
+    int steps;                   /* of denoising, and the largest weight that a request gets               */
 } rtc_offer;
 
 /* A sentence of openpi_note. */
@@ -34,6 +34,7 @@ typedef struct model {
     openpi_policy_info info;
     int horizon;                 /* 0: left to the weights, and not loaded yet                             */
     rtc_offer rtc;               /* horizon 0: the weights are not loaded yet                              */
+    openpi_variant variant;      /* from the weights on                                                    */
     int note_count, warning_count;               /* warnings among the notes                               */
     model_note notes[MODEL_NOTES];               /* of the engine and of the policy                        */
     atomic_int holders;

@@ -58,7 +58,8 @@ typedef struct server {
     prepare *prepare;
     reload *reload;
     connections connections;
-    uint8_t metadata[NET_HEADROOM + METADATA_BYTES], last_words[NET_HEADROOM + sizeof device_lost];
+    uint64_t described;          /* the number of the model that the metadata are about                    */
+    uint8_t metadata[METADATA_BYTES], last_words[NET_HEADROOM + sizeof device_lost];
     int draining, ending, reloading;
     signals_seen signals;        /* that were acted on                                                     */
     pthread_mutex_t lock;        /* of `lost`                                                              */
@@ -161,11 +162,30 @@ static int on_asked(void *user, const net_head *head, net_page *page) {
     return s->draining ? answer(page, 503, "draining\n") : answer(page, 200, "OK\n");
 }
 
+/* Who connects from now on is told of the model that requests are prepared for. */
+static void describe_model(server *s) {
+    model *model = prepare_model(s->prepare);
+    if (model->number != s->described) {
+        metadata about = {.version = openpi_version(),
+                          .horizon = model->horizon,
+                          .action_dim = model->info.action_dim,
+                          .max_message_bytes = s->options->max_message_bytes,
+                          .rtc_max_delay = model->rtc.max_delay,
+                          .model = model};
+        about.reset_pose = openpi_policy_reset_pose(model->policy, &about.reset_pose_count);
+        s->connections.metadata = (net_message){
+            .data = s->metadata, .bytes = metadata_write(&about, s->metadata, METADATA_BYTES)};
+        s->described = model->number;
+    }
+    model_drop(model);
+}
+
 static void *on_opened(void *user, net_peer *peer, const net_head *head) {
     server *s = user;
     const token *token = gate_token(&s->gate, head);
     if (!token) return NULL;
     connection_who who = gate_who(token, head);
+    describe_model(s);
     void *connection = connection_opened(&s->connections, peer, &who);
     if (!connection) return NULL;
     log_entry entry = {.event = "connected",
@@ -408,13 +428,6 @@ static openpi_status open_threads(server *s, openpi_error *error) {
 
 static void open_connections(server *s) {
     const model *model = s->model;
-    metadata about = {.version = openpi_version(),
-                      .horizon = model->horizon,
-                      .action_dim = model->info.action_dim,
-                      .max_message_bytes = s->options->max_message_bytes,
-                      .rtc_max_delay = model->rtc.max_delay,
-                      .model = model};
-    about.reset_pose = openpi_policy_reset_pose(model->policy, &about.reset_pose_count);
     connections *c = &s->connections;
     c->pool.horizon = model->horizon;
     c->pool.action_dim = model->info.action_dim;
@@ -430,8 +443,6 @@ static void open_connections(server *s) {
     c->emptied = on_emptied;
     c->settle = settle;
     c->user = s;
-    c->metadata.data = s->metadata + NET_HEADROOM;
-    c->metadata.bytes = metadata_write(&about, c->metadata.data, METADATA_BYTES);
 }
 
 static void open_gate(server *s) {

@@ -13,11 +13,11 @@ static void put_model(const state *s, text *out) {
     const model *m = s->model;
     text_put(out, ",\"model\":{\"number\":%llu", (unsigned long long)m->number);
     put_member(out, "checkpoint", s->about->checkpoint);
-    put_member(out, "variant", s->about->variant);
+    put_member(out, "variant", m->variant == OPENPI_PI05 ? "pi05" : "pi0");
     put_member(out, "kernels", s->about->kernels);
     put_member(out, "statistics", m->info.statistics);
     put_member(out, "tokenizer", m->info.tokenizer);
-    text_put(out, ",\"steps\":%d,\"lerobot\":%s},\"notes\":[", s->about->steps,
+    text_put(out, ",\"steps\":%d,\"lerobot\":%s},\"notes\":[", m->rtc.steps,
              m->info.lerobot ? "true" : "false");
     for (int i = 0; i < m->note_count; i++) {
         text_put(out, "%s{\"level\":\"%s\"", i ? "," : "", m->notes[i].warning ? "warning" : "note");

@@ -12,12 +12,10 @@
 /* What stays as it is while the server runs. */
 typedef struct state_about {
     const char *checkpoint;      /* as it was named                                                        */
-    const char *variant;         /* "pi05"                                                                 */
     const char *cards[SCHEDULER_DEVICES];  /* what each device is, as devices are described; "": unknown   */
     const char *kernels;         /* "avx512"                                                               */
     const char *address;         /* where robots connect: "ws://127.0.0.1:8000"                            */
     int tokens;                  /* 1: they need one                                                       */
-    int steps;                   /* of denoising                                                           */
 } state_about;
 
 typedef struct state {

@@ -252,6 +252,40 @@ static void chunks_are_dropped(void **state) {
     msgpack_sbuffer_destroy(&entry);
 }
 
+/* Whether the first message of who connects now has a note of the robot's limits. */
+static int tells_limits(const served *server) {
+    int fd = ws_open(server->port, "/"), found = 0;
+    ws_frame frame = ws_expect(fd, WS_BINARY);
+    static const char part[] = "has limits for 1 of its 14 actions";
+    for (size_t i = 0; i + sizeof part <= frame.bytes && !found; i++)
+        found = !memcmp(frame.data + i, part, sizeof part - 1);
+    free(frame.data);
+    close(fd);
+    return found;
+}
+
+/* Robots that connect after a reload read the new model's notes, also while one of before is connected. */
+static void metadata_follow(void **state) {
+    (void)state;
+    static const char limited[] =
+        "{\"like\": \"aloha\", \"name\": \"arms\", \"horizon\": 5, \"assets\": \"synthetic\", "
+        "\"limits\": {\"actions\": [[-9000, 9000], null, null, null, null, null, null, null, null, null, "
+        "null, null, null, null]}}";
+    served server;
+    start(&server, "");
+    int fd = greet(server.port);
+    assert_int_equal(tells_limits(&server), 0);
+    for (int i = 1; i <= 3; i++) {
+        write_text("robot.json", i % 2 ? limited : robot);
+        kill(server.pid, SIGHUP);
+        await_lines(&server, "reloaded: model", i);
+        assert_int_equal(tells_limits(&server), i % 2);
+    }
+    assert_int_equal(ask_kind(fd, 0), 0);
+    close(fd);
+    served_stop(&server);
+}
+
 /* ---- what is refused -------------------------------------------------------------------------------- */
 
 static void must_refuse_reload(const served *server, int fd, int number, const char *part) {
@@ -463,6 +497,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_by_one),        cmocka_unit_test(in_batches),
         cmocka_unit_test(on_two_devices),    cmocka_unit_test(chunks_are_dropped),
+        cmocka_unit_test(metadata_follow),
         cmocka_unit_test(what_does_not_fit), cmocka_unit_test(no_memory),
         cmocka_unit_test(while_draining),    cmocka_unit_test(storm),
         cmocka_unit_test(by_the_admin_port),

@@ -31,7 +31,6 @@ static model *open_robot(const char *robot) {
 static json_t *read_state(const model *model, const history *history, const log_recent *warnings,
                           double now) {
     static const state_about about = {.checkpoint = "pi\"0",
-                                      .variant = "pi0",
                                       .cards = {"a card"},
                                       .kernels = "k",
                                       .address = "ws://[::1]:8000"};
@@ -65,6 +64,8 @@ static void notes_and_warnings_are_shown(void **state) {
     static history history;
     log_recent warnings = {.count = 0};
     log_entry entry = {.level = LOG_LEVEL_WARNING, .address = "192.0.2.7", .robot = "arm\"", .id = 12};
+    model->variant = OPENPI_PI05;
+    model->rtc.steps = 7;
     model->notes[0] = (model_note){.warning = 1, .text = "the statistics are missing"};
     model->notes[1] = (model_note){.warning = 0, .text = "a base model"};
     model->note_count = 2;
@@ -72,6 +73,9 @@ static void notes_and_warnings_are_shown(void **state) {
     log_recent_add(&warnings, &entry, "refused: \xe2\x80\xa6", 5000);
     json_t *top = read_state(model, &history, &warnings, 6500);
     const json_t *notes = json_object_get(top, "notes"), *list = json_object_get(top, "warnings");
+    const json_t *about = json_object_get(top, "model");
+    must_be(about, "variant", "pi05");
+    assert_int_equal(json_integer_value(json_object_get(about, "steps")), 7);
     assert_int_equal(json_array_size(notes), 2);
     must_be(json_array_get(notes, 0), "level", "warning");
     must_be(json_array_get(notes, 0), "text", "the statistics are missing");
