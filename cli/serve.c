@@ -179,7 +179,8 @@ static const option_row options[] = {
     {OPTION_HEADING, .name = "Limits"},
     {OPTION_BYTES, "max-message", "BYTES", "the largest request (default: 16MB)", .offset = AT(max_message)},
     {OPTION_BYTES, "max-in-flight", "BYTES",
-     "all requests together that are received, wait or are computed (default: 1GB)",
+     "all requests together that are received, wait or are computed, with what preparing them takes "
+     "(default: 1GB)",
      .offset = AT(max_in_flight)},
     {OPTION_INT, "max-connections", "N", "WebSockets (default: 1024); who comes then gets 503",
      .offset = AT(max_connections), .low = 1, .high = 65536},

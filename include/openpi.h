@@ -724,6 +724,22 @@ OPENPI_API openpi_status openpi_request_prepare_msgpack(openpi_request *request,
                                                         size_t count, openpi_timing *timing,
                                                         openpi_error *error);
 
+/* The two halves of openpi_request_prepare_msgpack. The first decodes the message and checks what takes no
+ * long work: names and shapes, the state, the prompt's length, and the extras, which openpi_request_extras
+ * gives from then on. The second tokenises the prompt and resizes the pictures; bytes[count] must be there as
+ * before. Without a message that was read, it is OPENPI_BAD_ARGUMENT. */
+OPENPI_API openpi_status openpi_request_read_msgpack(openpi_request *request, const void *bytes, size_t count,
+                                                     openpi_error *error);
+OPENPI_API openpi_status openpi_request_prepare_read(openpi_request *request, openpi_timing *timing,
+                                                     openpi_error *error);
+
+/* Forgets what was read or prepared, and gives its memory back: the request is as it was created. */
+OPENPI_API void openpi_request_clear(openpi_request *request);
+
+/* At most so many bytes of memory a request of the policy has while it prepares a message of so many bytes,
+ * besides the message. *kept (may be NULL): while it is prepared; for 0 bytes: as it was created. */
+OPENPI_API size_t openpi_request_bytes(const openpi_policy *policy, size_t message_bytes, size_t *kept);
+
 /* A value of an observation under the key that openpi has for it. Everything is read during the call only,
  * except pictures of a request that borrows. */
 typedef struct openpi_field {
@@ -770,8 +786,9 @@ typedef struct openpi_extras {
 #define OPENPI_EXTRAS_INIT                                                                               \
     {sizeof(openpi_extras), NULL, 0, 0, 0, 0, 0, 0, OPENPI_RTC_OFF, OPENPI_RTC_SCHEDULE_DEFAULT, 0, 0}
 
-/* Fills *extras from the last openpi_request_prepare_msgpack or _fields; pointers are valid until the next
- * prepare or close. All absent after openpi_request_prepare, and where the last prepare failed. */
+/* Fills *extras from the last openpi_request_read_msgpack, openpi_request_prepare_msgpack or _fields;
+ * pointers are valid until the next prepare or close. All absent after openpi_request_prepare, and where the
+ * last one failed. */
 OPENPI_API openpi_status openpi_request_extras(const openpi_request *request, openpi_extras *extras,
                                                openpi_error *error);
 

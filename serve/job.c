@@ -39,9 +39,9 @@ static job *job_make(const job_pool *pool) {
 /* The memory that a free job has kept counts in full as soon as the job is used again. Where it would take
  * more than a quarter of what is left, the job begins without it, so that a message of a few bytes does not
  * use up --max-in-flight. */
-static void give_up_large(const job_pool *pool, job *job) {
+static void give_up_large(job_pool *pool, job *job) {
     enum { SHARE = 4 };
-    if (job->capacity <= (pool->most_taken - pool->taken) / SHARE) return;
+    if (job->capacity <= in_flight_left(&pool->in_flight) / SHARE) return;
     free(job->bytes);
     job->bytes = NULL;
     job->capacity = 0;
@@ -62,7 +62,7 @@ job *job_take(job_pool *pool) {
         job_free(job);
         return NULL;
     }
-    pool->taken += job->capacity;
+    in_flight_add(&pool->in_flight, job->capacity);
     job->next = NULL;
     job->connection = NULL;
     job->last = NULL;
@@ -81,7 +81,7 @@ void job_give(job_pool *pool, job *job) {
     if (!job) return;
     snapshot_free(job->snapshot);
     job->snapshot = NULL;
-    pool->taken -= job->capacity;
+    in_flight_give(&pool->in_flight, job->capacity);
     if (pool->kept + job->capacity > KEPT_BYTES) {
         job_free(job);
         return;
@@ -99,19 +99,26 @@ void job_pool_close(job_pool *pool) {
     }
 }
 
-int job_append(job_pool *pool, job *job, const uint8_t *bytes, size_t count) {
-    size_t needed = job->count + count, most = job->capacity + (pool->most_taken - pool->taken);
-    if (needed > job->capacity) {
-        size_t capacity = job->capacity ? job->capacity : FIRST_BYTES;
-        while (capacity < needed) capacity *= 2;
-        if (capacity > most) capacity = most;
-        if (capacity < needed) return 0;
-        uint8_t *larger = realloc(job->bytes, capacity);
-        if (!larger) return 0;
-        job->bytes = larger;
-        pool->taken += capacity - job->capacity;
-        job->capacity = capacity;
+/* Twice as much as before, or as much as is left. */
+static int grow(job_pool *pool, job *job, size_t needed) {
+    size_t capacity = job->capacity ? job->capacity : FIRST_BYTES;
+    size_t most = job->capacity + in_flight_left(&pool->in_flight);
+    while (capacity < needed) capacity *= 2;
+    if (capacity > most) capacity = most;
+    if (capacity < needed || !in_flight_take(&pool->in_flight, capacity - job->capacity)) return 0;
+    uint8_t *larger = realloc(job->bytes, capacity);
+    if (!larger) {
+        in_flight_give(&pool->in_flight, capacity - job->capacity);
+        return 0;
     }
+    job->bytes = larger;
+    job->capacity = capacity;
+    return 1;
+}
+
+int job_append(job_pool *pool, job *job, const uint8_t *bytes, size_t count) {
+    size_t needed = job->count + count;
+    if (needed > job->capacity && !grow(pool, job, needed)) return 0;
     if (count) memcpy(job->bytes + job->count, bytes, count);
     job->count = needed;
     return 1;

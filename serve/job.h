@@ -10,6 +10,7 @@
 #ifndef SERVE_JOB_H
 #define SERVE_JOB_H
 
+#include "in_flight.h"
 #include "metrics.h"
 #include "model.h"
 #include "net.h"
@@ -33,6 +34,7 @@ typedef struct job {
     model *model;                /* that it is prepared for, from preparing to the reply, else NULL        */
     uint64_t model_number;       /* its number, from preparing on                                          */
     openpi_request *request;     /* of the model's policy, as long                                         */
+    size_t preparing_bytes;      /* of it, as far as it is counted in flight                               */
     openpi_sample sample;
     float *noise;                /* [horizon][32]                                                          */
     const double *last;          /* the connection's last chunk, [horizon][32]; NULL: none                 */
@@ -57,7 +59,7 @@ typedef struct job_pool {
     job *free;
     int horizon, action_dim;
     size_t kept;                 /* bytes of messages of free jobs                                         */
-    size_t taken, most_taken;    /* bytes of messages of all other jobs, and at most                       */
+    in_flight in_flight;         /* messages of all other jobs, and what preparing them takes              */
 } job_pool;
 
 /* NULL: no memory. */
@@ -66,7 +68,7 @@ void job_give(job_pool *pool, job *job);
 void job_pool_close(job_pool *pool);
 
 /* Appends to the message. Memory grows with what was received, never beyond twice of it. Returns 0 where
- * there is none, or where it would be more than pool->most_taken. */
+ * there is none, or where it would be more than is left in flight. */
 int job_append(job_pool *pool, job *job, const uint8_t *bytes, size_t count);
 
 /* To every request that waits when a device is lost. What the driver said is for the log. */

@@ -50,10 +50,28 @@ static job *first_of(lane *lane) {
     return job;
 }
 
+static void count_bytes(prepare *p, job *job, size_t bytes) {
+    if (!p->options.in_flight) return;
+    if (bytes > job->preparing_bytes) in_flight_add(p->options.in_flight, bytes - job->preparing_bytes);
+    else in_flight_give(p->options.in_flight, job->preparing_bytes - bytes);
+    job->preparing_bytes = bytes;
+}
+
+/* Half of what is left is for messages that come. Where nobody else has a request, the job gets one all the
+ * same: so it goes on. */
+static int fits(const prepare *p, const job *job) {
+    in_flight *all = p->options.in_flight;
+    int used = p->made - p->free_count;
+    if (used && !p->free_count && p->made >= p->options.most) return 0;
+    return !used || !all ||
+           openpi_request_bytes(p->model->policy, job->count, NULL) <= in_flight_left(all) / 2;
+}
+
 /* Gives the job a request of the model; NULL where there has to be one more. With the lock held. */
 static void give_request(prepare *p, job *job, model *model) {
     job->model = model_hold(model);
     job->model_number = model->number;
+    count_bytes(p, job, openpi_request_bytes(model->policy, job->count, NULL));
     job->request = model == p->model && p->free_count ? p->free[--p->free_count] : NULL;
     if (!job->request) p->made++;
     if (p->free_count < p->least_free) p->least_free = p->free_count;
@@ -78,7 +96,7 @@ static job *take(lane *own) {
     own->busy--;
     while (!p->ended && !job) {
         if (reserved->first) job = first_of(reserved);
-        else if (own == shared && shared->first && (p->free_count || p->made < p->options.most))
+        else if (own == shared && shared->first && fits(p, shared->first))
             job = first_of(shared);
         else if (!own->first && !own->looking && alert_is_on(&own->coming)) look(own);
         else pthread_cond_wait(&own->changed, &p->lock);
@@ -140,6 +158,8 @@ void prepare_release(prepare *p, job *job) {
     if (!model) return;
     job->request = NULL;
     job->model = NULL;
+    openpi_request_clear(request);
+    count_bytes(p, job, 0);
     pthread_mutex_lock(&p->lock);
     int keep = request && model == p->model;
     if (keep) p->free[p->free_count++] = request;
@@ -192,37 +212,46 @@ void prepare_renew(prepare *p, model *model) {
 
 /* ---- preparing -------------------------------------------------------------------------------------- */
 
-/* The deadline; real-time chunking; the request's own noise, or what a session of one sample draws in its
- * call of this number. */
-static openpi_status set_extras(const prepare *p, job *job, openpi_error *error) {
-    openpi_extras extras = OPENPI_EXTRAS_INIT;
+/* The deadline, real-time chunking and the noise's shape: what the extras ask for is there. */
+static openpi_status check_extras(job *job, openpi_extras *extras, openpi_error *error) {
     int horizon = job->model->horizon;
-    size_t count = (size_t)horizon * DIMS;
-    SERVE_TRY(openpi_request_extras(job->request, &extras, error));
-    job->deadline_ms = extras.deadline_ms;
-    SERVE_TRY(rtc_prepare(&job->model->rtc, &extras, job, error));
-    if (!extras.noise) {
-        openpi_noise(p->options.seed, job->order * OPENPI_MAX_BATCH, job->noise, count);
-        return OPENPI_OK;
-    }
-    if (extras.noise_rows != horizon)
-        return fail(error, OPENPI_BAD_INPUT,
-                    "\"openpi/noise\" of the request has the shape [%d,%d], expected [%d,%d]: the horizon is "
-                    "%d", extras.noise_rows, DIMS, horizon, DIMS, horizon);
-    memcpy(job->noise, extras.noise, count * sizeof *job->noise);
-    return OPENPI_OK;
+    *extras = (openpi_extras)OPENPI_EXTRAS_INIT;
+    SERVE_TRY(openpi_request_extras(job->request, extras, error));
+    job->deadline_ms = extras->deadline_ms;
+    SERVE_TRY(rtc_check(&job->model->rtc, extras, error));
+    if (!extras->noise || extras->noise_rows == horizon) return OPENPI_OK;
+    return fail(error, OPENPI_BAD_INPUT,
+                "\"openpi/noise\" of the request has the shape [%d,%d], expected [%d,%d]: the horizon is "
+                "%d", extras->noise_rows, DIMS, horizon, DIMS, horizon);
 }
 
+/* Real-time chunking; the request's own noise, or what a session of one sample draws in its call of this
+ * number. */
+static openpi_status set_extras(const prepare *p, job *job, const openpi_extras *extras,
+                                openpi_error *error) {
+    size_t count = (size_t)job->model->horizon * DIMS;
+    if (extras->noise) memcpy(job->noise, extras->noise, count * sizeof *job->noise);
+    else openpi_noise(p->options.seed, job->order * OPENPI_MAX_BATCH, job->noise, count);
+    return rtc_prepare(&job->model->rtc, extras, job, error);
+}
+
+/* What will be refused is refused before pictures are resized and the prompt is tokenised. */
 static openpi_status prepare_job(prepare *p, job *job, openpi_error *error) {
+    openpi_extras extras;
     if (!job->request) SERVE_TRY(make_request(p, job, error));
-    SERVE_TRY(openpi_request_prepare_msgpack(job->request, job->bytes, job->count, NULL, error));
+    SERVE_TRY(openpi_request_read_msgpack(job->request, job->bytes, job->count, error));
+    SERVE_TRY(check_extras(job, &extras, error));
+    SERVE_TRY(openpi_request_prepare_read(job->request, NULL, error));
+    size_t kept;
+    openpi_request_bytes(job->model->policy, job->count, &kept);
+    count_bytes(p, job, kept);
     const char *note = openpi_request_note(job->request, 0, NULL);
     job->truncated = openpi_request_prompt_truncated(job->request);
     snprintf(job->note, sizeof job->note, "%s", note ? note : "");
     job->sample = (openpi_sample)OPENPI_SAMPLE_INIT;
     SERVE_TRY(openpi_request_sample(job->request, &job->sample, error));
     snapshot_see(job->snapshot, job->request, &job->sample);
-    return set_extras(p, job, error);
+    return set_extras(p, job, &extras, error);
 }
 
 static openpi_status prepare_or_refuse(prepare *p, job *job) {

@@ -1,6 +1,7 @@
 /* Preparing: threads that decode messages, resize their pictures and tokenise their prompts while the device
  * computes. The scratch memory of a request (openpi_request) is large, so a pool of them serves all
- * connections: where all are in use, shared connections' messages wait as they came. Reserved connections'
+ * connections: where all are in use, shared connections' messages wait as they came, and so they do where a
+ * request would take more than half of what is left in flight, unless none is in use. Reserved connections'
  * go first, always get one, and have a thread of their own: a large picture or a long prompt of a shared
  * connection makes none of them wait. */
 #ifndef SERVE_PREPARE_H
@@ -15,6 +16,7 @@ typedef struct prepare_options {
     model *model;                /* that requests are prepared for; it is held                             */
     int threads;                 /* besides the one for reserved connections                               */
     int most;                    /* requests that shared connections have in use; more for reserved ones   */
+    in_flight *in_flight;        /* what their memory counts in; NULL: nowhere                             */
     uint64_t seed;               /* of the noise of requests that have none                                */
     void (*preparing)(void *user);         /* a job is about to be prepared; on a prepare thread            */
     /* Where a job goes that is prepared, or that is answered because it cannot be. On a prepare thread. */

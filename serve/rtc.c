@@ -38,21 +38,31 @@ static openpi_status check(const rtc_offer *offer, const openpi_rtc *rtc, openpi
     return OPENPI_OK;
 }
 
-openpi_status rtc_prepare(const rtc_offer *offer, const openpi_extras *extras, job *job,
-                          openpi_error *error) {
-    int executed = extras->rtc_executed, left = offer->horizon - executed;
+/* As the request and the checkpoint say, without what is left of a chunk. */
+static openpi_rtc asked(const rtc_offer *offer, const openpi_extras *extras) {
     openpi_rtc rtc = OPENPI_RTC_INIT;
-    job->rtc = rtc;
-    job->rtc_weight = 0;
-    job->rtc_asked = extras->rtc;
-    if (!extras->rtc) return OPENPI_OK;
-    if (job->snapshot) job->snapshot->executed = executed;
     rtc.mode = extras->rtc_mode ? extras->rtc_mode : offer->mode;
     rtc.delay = extras->rtc_delay;
     rtc.schedule = extras->rtc_schedule;
     rtc.horizon = extras->rtc_horizon;
     rtc.max_weight = extras->rtc_max_weight;
-    SERVE_TRY(check(offer, &rtc, error));
+    return rtc;
+}
+
+openpi_status rtc_check(const rtc_offer *offer, const openpi_extras *extras, openpi_error *error) {
+    openpi_rtc rtc = asked(offer, extras);
+    return extras->rtc ? check(offer, &rtc, error) : OPENPI_OK;
+}
+
+openpi_status rtc_prepare(const rtc_offer *offer, const openpi_extras *extras, job *job,
+                          openpi_error *error) {
+    int executed = extras->rtc_executed, left = offer->horizon - executed;
+    job->rtc = (openpi_rtc)OPENPI_RTC_INIT;
+    job->rtc_weight = 0;
+    job->rtc_asked = extras->rtc;
+    if (!extras->rtc) return OPENPI_OK;
+    if (job->snapshot) job->snapshot->executed = executed;
+    openpi_rtc rtc = asked(offer, extras);
     if (!job->last || job->last_model != job->model_number || left <= 0) return OPENPI_OK;
     if (rtc.mode == OPENPI_RTC_TRAINED && (!rtc.delay || rtc.delay > left)) return OPENPI_OK;
     SERVE_TRY(openpi_request_previous(job->request, job->last, offer->horizon, executed, job->previous,

@@ -12,8 +12,10 @@
 /* What the checkpoint and the sessions can do. */
 rtc_offer rtc_offered(const openpi_engine_info *engine, const openpi_session_info *session);
 
-/* Sets the prepared job's `rtc` from its request's extras; OFF where nothing is left of the last chunk, or
- * where another model made it. A value that does not fit is refused, with or without a last chunk. */
+/* A value that does not fit is refused, with or without a last chunk. */
+openpi_status rtc_check(const rtc_offer *offer, const openpi_extras *extras, openpi_error *error);
+/* Sets the prepared job's `rtc` from its request's extras, which fit; OFF where nothing is left of the last
+ * chunk, or where another model made it. */
 openpi_status rtc_prepare(const rtc_offer *offer, const openpi_extras *extras, job *job, openpi_error *error);
 
 #endif

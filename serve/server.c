@@ -408,11 +408,13 @@ static openpi_status open_threads(server *s, openpi_error *error) {
     prepare_options preparing = {.model = s->model,
                                  .threads = o->prepare_threads,
                                  .most = PREPARED,
+                                 .in_flight = &s->connections.pool.in_flight,
                                  .seed = o->seed,
                                  .preparing = on_preparing,
                                  .prepared = on_prepared,
                                  .refused = on_refused,
                                  .user = s};
+    s->connections.pool.in_flight.most = o->max_in_flight;
     SERVE_TRY(dispatch_open(&devices, &s->dispatch, error));
     SERVE_TRY(prepare_open(&preparing, &s->prepare, error));
     reload_options reloading = {.loading = &s->loading,
@@ -431,7 +433,6 @@ static void open_connections(server *s) {
     connections *c = &s->connections;
     c->pool.horizon = model->horizon;
     c->pool.action_dim = model->info.action_dim;
-    c->pool.most_taken = s->options->max_in_flight;
     c->max_message_bytes = s->options->max_message_bytes;
     c->dispatch = s->dispatch;
     c->log = &s->log;

@@ -36,6 +36,21 @@ openpi_status image_scratch_grow(image_scratch *scratch, size_t bytes, openpi_er
     return OPENPI_OK;
 }
 
+void image_scratch_trim(image_scratch *scratch, size_t bytes) {
+    if (scratch->bytes <= bytes) return;
+    image_scratch_free(scratch);
+    image_scratch_grow(scratch, bytes, NULL);                  /* else when it is needed                    */
+}
+
+/* The rows of a square picture after the horizontal pass, which has the most of them for its bytes, beside a
+ * row and both filters of the longest sides (image_openpi.c). */
+size_t image_scratch_most(size_t bytes) {
+    enum { TAP = 16, ROUNDING = 64 * SIDE };
+    double rows = 1 + sqrt((double)bytes / 3);
+    size_t longest = bytes / 3 < MAX_SIDE ? bytes / 3 : MAX_SIDE;
+    return (size_t)(rows < MAX_SIDE ? rows : MAX_SIDE) * 3 * SIDE + longest * (3 + 2 * TAP) + 2 * ROUNDING;
+}
+
 const char *image_name(const openpi_image *image) {
     return image->name ? image->name : "(unnamed)";
 }

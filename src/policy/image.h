@@ -10,9 +10,15 @@ typedef struct image_scratch {
     size_t bytes;
 } image_scratch;
 void image_scratch_free(image_scratch *scratch);
+/* Gives back what is there beyond `bytes`. */
+void image_scratch_trim(image_scratch *scratch, size_t bytes);
+/* At most so many bytes of scratch for a picture whose data have `bytes` bytes. */
+size_t image_scratch_most(size_t bytes);
 
 /* Checks the fields of a picture (name in the sentence): sizes 1 … 16384, at most 64 megapixels, data not
- * NULL, float values finite and within float32; and that openpi's resize leaves at least one pixel a side. */
+ * NULL, and that openpi's resize leaves at least one pixel a side. */
+openpi_status image_check_fields(const openpi_image *image, openpi_error *error);
+/* The same, and that float values are finite and within float32. */
 openpi_status image_check(const openpi_image *image, openpi_error *error);
 
 /* openpi's resize (MODEL.md, "Pictures, statistics and requests"): float pictures to uint8 by truncation of

@@ -31,8 +31,6 @@ size_t image_element_number(const openpi_image *image, int y, int x, int colour)
 /* For sentences: the picture's name, or "(unnamed)". */
 const char *image_name(const openpi_image *image);
 
-/* All but the values of float pixels. */
-openpi_status image_check_fields(const openpi_image *image, openpi_error *error);
 /* Float pixels are at most `radius` away from 0.5; INFINITY: are finite. `expected` ends the sentence. */
 openpi_status image_check_floats(const openpi_image *image, float radius, const char *expected,
                                  openpi_error *error);

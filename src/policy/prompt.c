@@ -61,6 +61,14 @@ void prompt_buffer_close(prompt_buffer *buffer) {
     free(buffer);
 }
 
+void prompt_buffer_trim(prompt_buffer *buffer, size_t text_bytes, int state_count) {
+    if (buffer->capacity <= prompt_bytes(text_bytes, state_count)) return;
+    free(buffer->text);
+    buffer->text = NULL;
+    buffer->capacity = 0;
+    buffer_reserve(buffer, text_bytes, state_count, NULL);     /* else when it is needed                    */
+}
+
 /* Where Python's str.isspace() is true. */
 static int is_space(uint32_t code) {
     return (code >= 0x09 && code <= 0x0d) || (code >= 0x1c && code <= 0x20) || code == 0x85 || code == 0xa0 ||

@@ -12,6 +12,8 @@ typedef struct prompt_buffer prompt_buffer;
 openpi_status prompt_buffer_create(size_t text_bytes, int state_count, prompt_buffer **out,
                                    openpi_error *error);
 void prompt_buffer_close(prompt_buffer *buffer);
+/* Gives back what is there for more than prompt_buffer_create was asked for with these. */
+void prompt_buffer_trim(prompt_buffer *buffer, size_t text_bytes, int state_count);
 
 /* Bytes of the longest prompt made of such parts, for tokenizer_scratch_create. */
 size_t prompt_bytes(size_t text_bytes, int state_count);

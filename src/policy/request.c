@@ -5,7 +5,8 @@
  *   prompt   -> ids (prompt.h)
  *   model actions -> unnormalised -> absolute -> robot transform
  *
- * All memory is allocated when a request is created.
+ * Memory for what is usual is allocated when a request is created; what a longer prompt or a larger picture
+ * takes is given back at once.
  *
  * Note: relative (delta) actions are added to the state as openpi keeps it: normalised, rounded to fp32 and
  * unnormalised again, not to the caller's own numbers. */
@@ -28,7 +29,8 @@
 enum {
     PIXELS = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3,
     DIMS = OPENPI_ACTION_DIM,
-    READY_TEXT = 16 << 10,       /* bytes of a prompt that fits without another allocation                */
+    READY_TEXT = 16 << 10,       /* bytes of a prompt that fits without another allocation,               */
+    READY_WORD = 4 << 10,        /* bytes of its longest word, with as much as is tokenised before it     */
     READY_PICTURE = 1 << 20,     /* bytes of scratch: enough for 1280×720 and for 720×1280                */
     MAX_TEXT = 1 << 20,          /* bytes of a prompt                                                     */
 };
@@ -47,15 +49,20 @@ struct openpi_request {
     int state_count;
     double reference[DIMS];      /* what relative actions are added to, openpi                            */
     float lerobot_reference[DIMS];            /* the same, LeRobot                                        */
-    const char *prompt;          /* [prompt_bytes], the caller's                                          */
+    const char *prompt;          /* [prompt_bytes], the caller's or the next line's                       */
+    char *kept_prompt;           /* of a message that holds it as another text; NULL: none                */
     size_t prompt_bytes;
     prompt_buffer *text;
     tokenizer_scratch *scratch;
     image_scratch resize;
     int truncated, prepared;
     extras extras;               /* of a message                                                          */
-    const char *came;            /* "; the request has …" of a message that is prepared, else ""          */
     notes notes;                 /* of the last prepare                                                   */
+    wire_message *message;       /* that is read and not prepared; NULL: none                              */
+    unpacked parts;              /* of it                                                                 */
+    const char *came;            /* "; the request has …" of a message that is prepared, else ""          */
+    openpi_image given[OPENPI_CAMERAS];       /* by slot or feature; without a name: none                 */
+    double state_text[DIMS];     /* the state as the prompt shows it                                      */
 };
 
 /* ---- memory --------------------------------------------------------------------------------------- */
@@ -87,7 +94,7 @@ static openpi_status take_memory(openpi_request *request, openpi_error *error) {
     if (!request->resize.memory) return report_no_memory(error, READY_PICTURE, "the resize of a request");
     request->resize.bytes = READY_PICTURE;
     TRY(prompt_buffer_create(READY_TEXT, DIMS, &request->text, error));
-    return tokenizer_scratch_create(prompt_bytes(READY_TEXT, DIMS), &request->scratch, error);
+    return tokenizer_scratch_create(READY_WORD, &request->scratch, error);
 }
 
 openpi_status openpi_request_create(const openpi_policy *policy, openpi_request **request,
@@ -120,7 +127,24 @@ void openpi_request_close(openpi_request *request) {
     image_scratch_free(&request->resize);
     prompt_buffer_close(request->text);
     tokenizer_scratch_close(request->scratch);
+    wire_message_free(request->message);
+    free(request->kept_prompt);
     free(request);
+}
+
+/* What take_memory takes, and what a message may add to it. */
+size_t openpi_request_bytes(const openpi_policy *policy, size_t message_bytes, size_t *kept) {
+    if (kept) *kept = 0;
+    if (!policy) return 0;
+    size_t tokens = (size_t)(policy->max_prompt + 1) * sizeof(int32_t),
+           pixels = OPENPI_CAMERAS * PIXELS * (policy->lerobot ? sizeof(float) : 1);
+    size_t text = message_bytes < MAX_TEXT ? message_bytes : MAX_TEXT;
+    size_t made = sizeof(openpi_request) + pixels + tokens + READY_PICTURE + prompt_bytes(READY_TEXT, DIMS) +
+                  tokenizer_scratch_bytes(READY_WORD);
+    if (kept) *kept = made + text;
+    if (!message_bytes) return made;
+    return made + text + wire_most_bytes(message_bytes) + prompt_bytes(text, DIMS) +
+           tokenizer_scratch_bytes(prompt_bytes(text, DIMS)) + image_scratch_most(message_bytes);
 }
 
 void openpi_request_borrow(openpi_request *request, int borrows) {
@@ -143,12 +167,13 @@ static openpi_status take_picture(openpi_request *request, const openpi_image *i
     return OPENPI_OK;
 }
 
-/* given[slot or feature]: its picture; without a name where there is none. */
 static openpi_status sort_pictures(openpi_request *request, const openpi_observation *observation,
-                                   openpi_image *given, openpi_error *error) {
+                                   openpi_error *error) {
     const openpi_policy *policy = request->policy;
+    openpi_image *given = request->given;
     char list[256];
     int count = 0;
+    memset(given, 0, sizeof request->given);
     if (observation->image_count < 0 || (observation->image_count && !observation->images))
         return report(error, OPENPI_BAD_ARGUMENT, "the observation has %d pictures at %s",
                       observation->image_count, observation->images ? "an address" : "NULL");
@@ -164,6 +189,7 @@ static openpi_status sort_pictures(openpi_request *request, const openpi_observa
                           cameras_robot(policy), image.name, cameras_describe(policy, list, sizeof list));
         if (camera == ROBOT_SLOT_UNUSED) continue;
         TRY(take_picture(request, &image, camera, &given[camera], error));
+        TRY(image_check_fields(&image, error));
         count++;
     }
     for (int c = 0; !policy->lerobot && c < policy->robot.camera_count; c++) {
@@ -198,16 +224,13 @@ static openpi_status fill_slot(openpi_request *request, int slot, const openpi_i
     return image_resize_openpi(image, &request->resize, request->bytes[slot], error);
 }
 
-static openpi_status take_pictures(openpi_request *request, const openpi_observation *observation,
-                                   openpi_error *error) {
-    openpi_image given[OPENPI_CAMERAS] = {0};
+static openpi_status take_pictures(openpi_request *request, openpi_error *error) {
     const openpi_image *ordered[OPENPI_CAMERAS] = {0};
     int slot = 0;
-    TRY(sort_pictures(request, observation, given, error));
     for (int c = 0; c < OPENPI_CAMERAS; c++) { /* LeRobot: present cameras come first */
-        if (!given[c].name) continue;
-        if (!request->policy->lerobot) ordered[c] = &given[c];
-        else ordered[slot++] = &given[c];
+        if (!request->given[c].name) continue;
+        if (!request->policy->lerobot) ordered[c] = &request->given[c];
+        else ordered[slot++] = &request->given[c];
     }
     for (slot = 0; slot < OPENPI_CAMERAS; slot++) TRY(fill_slot(request, slot, ordered[slot], error));
     return OPENPI_OK;
@@ -261,8 +284,7 @@ static void take_robot_state(openpi_request *request, const double *raw) {
     normalize_apply(policy->mode, &policy->state, request->state, request->state_count);
 }
 
-/* text[state_count] is the state as the prompt shows it. */
-static openpi_status take_state(openpi_request *request, const openpi_observation *observation, double *text,
+static openpi_status take_state(openpi_request *request, const openpi_observation *observation,
                                 openpi_error *error) {
     const openpi_policy *policy = request->policy;
     float lerobot_text[DIMS] = {0};
@@ -278,7 +300,8 @@ static openpi_status take_state(openpi_request *request, const openpi_observatio
             return report(error, OPENPI_BAD_INPUT,
                           "state[%d] is %g, which is %g normalised, expected a finite number", i,
                           observation->state[i], request->state[i]);
-        text[i] = !known ? 0.0 : policy->lerobot ? (double)lerobot_text[i] : request->state[i];
+        request->state_text[i] =
+            !known ? 0.0 : policy->lerobot ? (double)lerobot_text[i] : request->state[i];
         request->reference[i] = (double)request->padded[i];
     }
     if (!policy->lerobot)
@@ -289,44 +312,37 @@ static openpi_status take_state(openpi_request *request, const openpi_observatio
 
 /* ---- prompt --------------------------------------------------------------------------------------- */
 
-static openpi_status encode_with(openpi_request *request, tokenizer_scratch *scratch, prompt_buffer *buffer,
-                                 const char *text, size_t bytes, const double *state, int *count,
-                                 openpi_error *error) {
+static openpi_status encode_with(openpi_request *request, int *count, openpi_error *error) {
     const openpi_policy *policy = request->policy;
+    const tokenizer *tokenizer = policy->tokenizer;
+    tokenizer_scratch *scratch = request->scratch;
+    const char *text = request->prompt;
+    size_t bytes = request->prompt_bytes;
     int most = policy->max_prompt + 1;
     if (!policy->lerobot)
-        return prompt_openpi(policy->tokenizer, scratch, buffer, text, bytes, state,
+        return prompt_openpi(tokenizer, scratch, request->text, text, bytes, request->state_text,
                              policy->state_in_prompt ? request->state_count : 0, request->tokens, most, count,
                              error);
     if (policy->state_in_prompt)
-        return prompt_lerobot_pi05(policy->tokenizer, scratch, buffer, text, bytes, state,
+        return prompt_lerobot_pi05(tokenizer, scratch, request->text, text, bytes, request->state_text,
                                    request->state_count, request->tokens, most, count, error);
-    return prompt_lerobot_pi0(policy->tokenizer, scratch, buffer, text, bytes, request->tokens, most, count,
+    return prompt_lerobot_pi0(tokenizer, scratch, request->text, text, bytes, request->tokens, most, count,
                               error);
 }
 
-/* A prompt that is longer than usual has memory of its own, which is given back. */
-static openpi_status encode_prompt(openpi_request *request, const char *text, size_t bytes,
-                                   const double *state, int *count, openpi_error *error) {
-    prompt_buffer *buffer = NULL;
-    tokenizer_scratch *scratch = NULL;
-    if (bytes <= READY_TEXT)
-        return encode_with(request, request->scratch, request->text, text, bytes, state, count, error);
-    openpi_status status = prompt_buffer_create(bytes, DIMS, &buffer, error);
-    if (status == OPENPI_OK) status = tokenizer_scratch_create(READY_TEXT, &scratch, error);
-    if (status == OPENPI_OK)
-        status = encode_with(request, scratch, buffer, text, bytes, state, count, error);
-    tokenizer_scratch_close(scratch);
-    prompt_buffer_close(buffer);
+/* What a prompt takes that is longer than usual is given back. */
+static openpi_status encode_prompt(openpi_request *request, int *count, openpi_error *error) {
+    openpi_status status = encode_with(request, count, error);
+    prompt_buffer_trim(request->text, READY_TEXT, DIMS);
+    tokenizer_scratch_trim(request->scratch, READY_WORD);
     return status;
 }
 
-static openpi_status take_prompt(openpi_request *request, const openpi_observation *observation,
-                                 const double *state, openpi_error *error) {
+static openpi_status check_prompt(openpi_request *request, const openpi_observation *observation,
+                                  openpi_error *error) {
     const openpi_policy *policy = request->policy;
     const char *text = observation->prompt;
     size_t bytes = text && !observation->prompt_length ? strlen(text) : observation->prompt_length;
-    int count, max = policy->max_prompt;
     if (!text && policy->robot.has_prompt && (!policy->lerobot || policy->given_prompt)) {
         text = policy->robot.prompt;
         bytes = strlen(text);
@@ -337,87 +353,146 @@ static openpi_status take_prompt(openpi_request *request, const openpi_observati
                       cameras_robot(policy), request->came);
     request->prompt = text;
     request->prompt_bytes = bytes;
-    if (bytes > MAX_TEXT)
-        return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", bytes,
-                      MAX_TEXT);
-    TRY(encode_prompt(request, text, bytes, state, &count, error));
+    if (bytes <= MAX_TEXT) return OPENPI_OK;
+    return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", bytes, MAX_TEXT);
+}
+
+static openpi_status take_prompt(openpi_request *request, openpi_error *error) {
+    int count, max = request->policy->max_prompt;
+    TRY(encode_prompt(request, &count, error));
     request->truncated = count > max;
     request->sample.token_count = request->truncated ? max : count;
     if (request->truncated)
         notes_add(&request->notes, 1,
                   "the prompt is longer than the %d tokens that the policy takes; its end was cut%s", max,
-                  policy->state_in_prompt ? ", and with it the state, which the prompt holds at its end"
-                                          : "");
+                  request->policy->state_in_prompt
+                      ? ", and with it the state, which the prompt holds at its end"
+                      : "");
     return OPENPI_OK;
 }
 
 /* ---- preparing ------------------------------------------------------------------------------------ */
 
-/* `came` ends sentences about what is missing. */
-static openpi_status prepare(openpi_request *request, const openpi_observation *given, const char *came,
-                             openpi_timing *timing, openpi_error *error) {
-    double text[DIMS];
-    openpi_observation observation;
-    openpi_timing own = OPENPI_TIMING_INIT;
+/* Nothing is left of a request before. */
+static void begin(openpi_request *request) {
     request->prepared = 0;
-    request->came = came;
+    request->came = "";
     request->notes.count = 0;
     extras_clear(&request->extras);
-    TRY(BOUNDARY_CHECK(openpi_timing, timing, error));
-    TRY(BOUNDARY_TAKE(openpi_observation, given, &observation, error));
+    wire_message_free(request->message);
+    request->message = NULL;
+    free(request->kept_prompt);
+    request->kept_prompt = NULL;
+}
+
+/* All that can be wrong and is known without looking at every pixel and word: who is refused costs no more
+ * than that. */
+static openpi_status check(openpi_request *request, const openpi_observation *observation,
+                           openpi_error *error) {
+    TRY(sort_pictures(request, observation, error));
+    TRY(take_state(request, observation, error));
+    return check_prompt(request, observation, error);
+}
+
+/* The rest of a request that was checked. */
+static openpi_status complete(openpi_request *request, openpi_timing *timing, openpi_error *error) {
+    openpi_timing own = OPENPI_TIMING_INIT;
     double start = clock_ms();
-    TRY(take_pictures(request, &observation, error));
-    double pictures = clock_ms();
-    TRY(take_state(request, &observation, text, error));
-    TRY(take_prompt(request, &observation, text, error));
+    TRY(take_prompt(request, error));
+    double prompt = clock_ms();
+    openpi_status status = take_pictures(request, error);
+    image_scratch_trim(&request->resize, READY_PICTURE);
+    if (status != OPENPI_OK) return status;
     request->prepared = 1;
-    own.stage_ms[OPENPI_STAGE_PICTURE] = pictures - start;
-    own.stage_ms[OPENPI_STAGE_PROMPT] = clock_ms() - pictures;
+    own.stage_ms[OPENPI_STAGE_PROMPT] = prompt - start;
+    own.stage_ms[OPENPI_STAGE_PICTURE] = clock_ms() - prompt;
     BOUNDARY_GIVE(openpi_timing, &own, timing);
     return OPENPI_OK;
 }
 
 openpi_status openpi_request_prepare(openpi_request *request, const openpi_observation *given,
                                      openpi_timing *timing, openpi_error *error) {
+    openpi_observation observation;
     if (!request || !given)
         return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s is NULL",
                       request ? "observation" : "request");
-    return prepare(request, given, "", timing, error);
+    begin(request);
+    TRY(BOUNDARY_CHECK(openpi_timing, timing, error));
+    TRY(BOUNDARY_TAKE(openpi_observation, given, &observation, error));
+    TRY(check(request, &observation, error));
+    return complete(request, timing, error);
 }
 
 /* ---- msgpack -------------------------------------------------------------------------------------- */
 
 /* Takes the message. */
-static openpi_status prepare_message(openpi_request *request, wire_message *message, openpi_timing *timing,
-                                     openpi_error *error) {
-    unpacked parts;
-    request->notes.count = 0;
-    openpi_status status = unpack_message(request->policy, message, &parts, error);
-    if (status == OPENPI_OK) status = prepare(request, &parts.observation, parts.came, timing, error);
-    if (status == OPENPI_OK) status = extras_read(message, &request->extras, error);
-    if (status != OPENPI_OK) request->prepared = 0;
-    wire_message_free(message);
+static openpi_status read_message(openpi_request *request, wire_message *message, openpi_error *error) {
+    request->message = message;
+    TRY(unpack_message(request->policy, message, &request->parts, error));
+    request->came = request->parts.came;
+    TRY(check(request, &request->parts.observation, error));
+    return extras_read(message, &request->extras, error);
+}
+
+/* A prompt of numpy's wide characters is not in the caller's bytes as it is prepared. */
+static openpi_status keep_prompt(openpi_request *request, openpi_error *error) {
+    size_t bytes = request->prompt_bytes;
+    if (!bytes || !wire_owns(request->message, request->prompt)) return OPENPI_OK;
+    request->kept_prompt = malloc(bytes);
+    if (!request->kept_prompt) return report_no_memory(error, bytes, "a prompt");
+    memcpy(request->kept_prompt, request->prompt, bytes);
+    request->prompt = request->kept_prompt;
+    return OPENPI_OK;
+}
+
+/* What is read, where reading it went well. */
+static openpi_status complete_message(openpi_request *request, openpi_status status, openpi_timing *timing,
+                                      openpi_error *error) {
+    if (status == OPENPI_OK) status = BOUNDARY_CHECK(openpi_timing, timing, error);
+    if (status == OPENPI_OK) status = keep_prompt(request, error);
+    if (status == OPENPI_OK) status = complete(request, timing, error);
+    wire_message_free(request->message);
+    request->message = NULL;
     return status;
 }
 
-openpi_status openpi_request_prepare_msgpack(openpi_request *request, const void *bytes, size_t count,
-                                             openpi_timing *timing, openpi_error *error) {
+openpi_status openpi_request_read_msgpack(openpi_request *request, const void *bytes, size_t count,
+                                          openpi_error *error) {
     wire_message *message;
     if (!request || !bytes)
         return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s",
                       request ? "the bytes are NULL" : "the request is NULL");
-    request->prepared = 0;
+    begin(request);
     TRY(wire_decode(bytes, count, &message, error));
-    return prepare_message(request, message, timing, error);
+    openpi_status status = read_message(request, message, error);
+    return status == OPENPI_OK ? status : complete_message(request, status, NULL, error);
+}
+
+openpi_status openpi_request_prepare_read(openpi_request *request, openpi_timing *timing,
+                                          openpi_error *error) {
+    if (!request) return report(error, OPENPI_BAD_ARGUMENT, "request prepare: the request is NULL");
+    if (!request->message)
+        return report(error, OPENPI_BAD_ARGUMENT, "request prepare: nothing was read, or reading it failed");
+    return complete_message(request, OPENPI_OK, timing, error);
+}
+
+openpi_status openpi_request_prepare_msgpack(openpi_request *request, const void *bytes, size_t count,
+                                             openpi_timing *timing, openpi_error *error) {
+    TRY(openpi_request_read_msgpack(request, bytes, count, error));
+    return openpi_request_prepare_read(request, timing, error);
 }
 
 openpi_status openpi_request_prepare_fields(openpi_request *request, const openpi_field *fields, int count,
                                             openpi_timing *timing, openpi_error *error) {
     wire_message *message;
     if (!request) return report(error, OPENPI_BAD_ARGUMENT, "request prepare: the request is NULL");
-    request->prepared = 0;
+    begin(request);
     TRY(wire_from_fields(fields, count, &message, error));
-    return prepare_message(request, message, timing, error);
+    return complete_message(request, read_message(request, message, error), timing, error);
+}
+
+void openpi_request_clear(openpi_request *request) {
+    if (request) begin(request);
 }
 
 const openpi_policy *request_policy(const openpi_request *request) { return request->policy; }
@@ -452,7 +527,7 @@ openpi_status openpi_request_extras(const openpi_request *request, openpi_extras
                       request ? "extras" : "request");
     TRY(BOUNDARY_CHECK(openpi_extras, out, error));
     openpi_extras own = OPENPI_EXTRAS_INIT;
-    if (request->prepared) {
+    if (request->prepared || request->message) {
         own.noise_rows = request->extras.noise_rows;
         own.noise = own.noise_rows ? request->extras.noise : NULL;
         own.deadline_ms = request->extras.deadline_ms;

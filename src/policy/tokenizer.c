@@ -110,6 +110,8 @@ int tokenizer_is_hugging_face(const tokenizer *tokenizer) {
 
 /* ---- scratch ------------------------------------------------------------------------------------------- */
 
+enum { BYTE_COST = 3 + sizeof(symbol) + 2 * sizeof(candidate) };   /* of scratch for a byte of text       */
+
 static openpi_status scratch_reserve(tokenizer_scratch *scratch, size_t bytes, openpi_error *error) {
     if (bytes <= scratch->capacity) return OPENPI_OK;
     size_t sizes[3] = {3 * bytes, bytes * sizeof(symbol), 2 * bytes * sizeof(candidate)};
@@ -148,6 +150,23 @@ void tokenizer_scratch_close(tokenizer_scratch *scratch) {
     free(scratch->symbols);
     free(scratch->heap);
     free(scratch);
+}
+
+void tokenizer_scratch_trim(tokenizer_scratch *scratch, size_t text_bytes) {
+    if (scratch->capacity <= text_bytes) return;
+    free(scratch->text);
+    free(scratch->symbols);
+    free(scratch->heap);
+    scratch->text = NULL;
+    scratch->symbols = NULL;
+    scratch->heap = NULL;
+    scratch->capacity = 0;
+    scratch_reserve(scratch, text_bytes, NULL);                /* else when it is needed                    */
+}
+
+size_t tokenizer_scratch_bytes(size_t text_bytes) {
+    size_t bytes = text_bytes < STRETCH_MOST ? text_bytes : STRETCH_MOST;
+    return bytes * BYTE_COST;
 }
 
 /* ---- text to symbols ----------------------------------------------------------------------------------- */

@@ -24,6 +24,10 @@ int tokenizer_is_hugging_face(const tokenizer *tokenizer);
 typedef struct tokenizer_scratch tokenizer_scratch;
 openpi_status tokenizer_scratch_create(size_t text_bytes, tokenizer_scratch **out, openpi_error *error);
 void tokenizer_scratch_close(tokenizer_scratch *scratch);
+/* Gives back what is there for more than `text_bytes`. */
+void tokenizer_scratch_trim(tokenizer_scratch *scratch, size_t text_bytes);
+/* Bytes of scratch for a text of this length, of which tokenizer_encode takes a stretch at a time. */
+size_t tokenizer_scratch_bytes(size_t text_bytes);
 
 /* The raw pieces of a UTF-8 text, no BOS: writes at most `capacity` ids, *count is how many there are; where
  * that is more than `capacity`, some number above it, because the rest of the text is not tokenised. Invalid

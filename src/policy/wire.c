@@ -17,6 +17,7 @@ enum { DESCRIPTION = 128 };
 struct wire_message {
     int count;
     wire_field *fields;          /* [count], then the memory that fields own; one block with this struct */
+    const char *end;             /* of the block */
 };
 
 /* ---- the message ---------------------------------------------------------------------------------- */
@@ -121,6 +122,7 @@ static openpi_status build(const msgpack_object *root, wire_message **out, openp
         return status;
     }
     message->count = all.count;
+    message->end = (const char *)message + bytes;
     *out = message;
     return OPENPI_OK;
 }
@@ -164,12 +166,27 @@ openpi_status wire_from_fields(const openpi_field *given, int count, wire_messag
         return status;
     }
     message->count = all.count;
+    message->end = (const char *)message + bytes;
     *out = message;
     return OPENPI_OK;
 }
 
 void wire_message_free(wire_message *message) {
     free(message);
+}
+
+int wire_owns(const wire_message *message, const char *text) {
+    return (uintptr_t)text >= (uintptr_t)message && (uintptr_t)text < (uintptr_t)message->end;
+}
+
+/* msgpack-c's objects, in chunks of which half may stay empty; the fields with their sentences; numbers of
+ * lists; texts of wide characters. */
+size_t wire_most_bytes(size_t count) {
+    enum { CHUNK = 16 << 10 };
+    size_t values = count < WIRE_MAX_VALUES ? count : WIRE_MAX_VALUES;
+    size_t field = sizeof(wire_field) + sizeof(openpi_error);
+    return CHUNK + values * (2 * sizeof(msgpack_object) + sizeof(double)) + sizeof(wire_message) +
+           WIRE_MAX_FIELDS * field + count;
 }
 
 int wire_count(const wire_message *message) {

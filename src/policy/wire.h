@@ -77,6 +77,11 @@ openpi_status wire_decode(const void *bytes, size_t count, wire_message **out, o
 openpi_status wire_from_fields(const openpi_field *fields, int count, wire_message **out,
                                openpi_error *error);
 void wire_message_free(wire_message *message);
+/* 1: the text lies in memory of the message and not in the bytes that it was decoded from. */
+int wire_owns(const wire_message *message, const char *text);
+
+/* At most so many bytes of memory decoding takes for a message of `count`. */
+size_t wire_most_bytes(size_t count);
 
 int wire_count(const wire_message *message);
 const wire_field *wire_at(const wire_message *message, int index);                /* in the message's order */

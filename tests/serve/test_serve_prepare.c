@@ -1,5 +1,5 @@
 /* The threads of serve/prepare.c: a job of a reserved connection is prepared while all threads that shared
- * connections use are inside jobs that do not end. */
+ * connections use are inside jobs that do not end. And what preparing takes, which counts in flight. */
 #include <errno.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -18,7 +18,7 @@ enum { THREADS = 2, H = 5, ARMS = 14, SHARED = THREADS + 1, RESERVED = 3 };
 
 static openpi_error error = OPENPI_ERROR_INIT;
 static model *served_model;
-static job_pool pool = {.horizon = H, .action_dim = ARMS, .most_taken = 1 << 30};
+static job_pool pool = {.horizon = H, .action_dim = ARMS, .in_flight = {.most = 1 << 30}};
 static atomic_int blocking;      /* threads that are still to be stopped inside a job                      */
 static sem_t inside, go_on, over[2];
 
@@ -136,10 +136,90 @@ static void others_help(void **state) {
     for (int i = 0; i < RESERVED; i++) job_give(&pool, jobs[i]);
 }
 
+/* ---- what counts in flight --------------------------------------------------------------------------- */
+
+static atomic_int taken;         /* jobs that a thread has begun with                                      */
+
+static void count_taken(void *user) {
+    (void)user;
+    atomic_fetch_add(&taken, 1);
+}
+
+static void prepared(void *user, job *job) {
+    (void)user;
+    sem_post(&over[job->reserved]);
+}
+
+static job *make_request(int reserved, const char *bytes, size_t count) {
+    job *made = job_take(&pool);
+    assert_non_null(made);
+    assert_true(job_append(&pool, made, (const uint8_t *)bytes, count));
+    made->reserved = reserved;
+    return made;
+}
+
+/* Messages take what they have; a prepared request, and one that is being prepared, what it may need. Shared
+ * ones wait where that is more than half of what is left, reserved ones do not, and one alone goes on. */
+static void preparing_counts(void **state) {
+    (void)state;
+    enum { ALL = 5 };
+    size_t bytes, kept, most, messages;
+    char *request = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &bytes);
+    job *jobs[ALL];
+    prepare *prepare;
+    prepare_options options = {.model = served_model,
+                               .threads = 1,
+                               .most = 64,
+                               .in_flight = &pool.in_flight,
+                               .preparing = count_taken,
+                               .prepared = prepared,
+                               .refused = must_not_fit};
+    most = openpi_request_bytes(served_model->policy, bytes, &kept);
+    assert_true(kept > bytes && kept < most);
+    atomic_init(&taken, 0);
+    assert_int_equal(atomic_load(&pool.in_flight.taken), 0);
+    for (int i = 0; i < ALL; i++) jobs[i] = make_request(i == 2 || i == 3, request, bytes);
+    messages = atomic_load(&pool.in_flight.taken);
+    assert_true(messages >= ALL * bytes);
+    pool.in_flight.most = messages + kept + most;
+    WORKS(prepare_open(&options, &prepare, &error));
+    prepare_put(prepare, jobs[0]);
+    await(&over[0], "a job alone is not prepared");
+    assert_int_equal(atomic_load(&pool.in_flight.taken), messages + kept);
+    prepare_put(prepare, jobs[1]);           /* most is less than twice of what is left                    */
+    for (int i = 2; i < 4; i++) {
+        prepare_put(prepare, jobs[i]);
+        await(&over[1], "a reserved job waits");
+        assert_int_equal(atomic_load(&taken), i);
+    }
+    assert_int_equal(atomic_load(&pool.in_flight.taken), messages + 3 * kept);
+    in_flight_add(&pool.in_flight, most);    /* so more is taken than there may be                         */
+    assert_int_equal(in_flight_left(&pool.in_flight), 0);
+    assert_false(job_append(&pool, jobs[4], (const uint8_t *)request, jobs[4]->capacity));
+    for (int i = 0; i < 4; i++) {
+        if (i == 1) continue;
+        int value = -1;
+        sem_getvalue(&over[0], &value);
+        assert_int_equal(value, 0);
+        prepare_release(prepare, jobs[i]);
+    }
+    await(&over[0], "the shared job is not prepared when nobody has a request");
+    in_flight_give(&pool.in_flight, most);
+    assert_int_equal(atomic_load(&pool.in_flight.taken), messages + kept);
+    prepare_release(prepare, jobs[1]);
+    assert_int_equal(atomic_load(&pool.in_flight.taken), messages);
+    prepare_close(prepare);
+    pool.in_flight.most = 1 << 30;
+    for (int i = 0; i < ALL; i++) job_give(&pool, jobs[i]);
+    assert_int_equal(atomic_load(&pool.in_flight.taken), 0);
+    free(request);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared_jobs_do_not_stop_reserved_ones),
         cmocka_unit_test(others_help),
+        cmocka_unit_test(preparing_counts),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -27,6 +27,7 @@
 static atomic_llong allocator_calls;       /* that asked for memory                                       */
 static atomic_llong allocator_blocks;      /* live                                                        */
 static atomic_llong allocator_bytes;       /* live, as usable sizes                                       */
+static atomic_llong allocator_peak;        /* the most of them since a test has set it                    */
 static atomic_llong allocator_files;       /* mapped, live                                                */
 static atomic_llong allocator_fail_at;     /* the call, counted from 1, that fails; 0: none               */
 static atomic_llong allocator_fail_on;     /* 1: and every later one too                                  */
@@ -65,7 +66,9 @@ static int allocator_refuses(const void *caller) {
 static void *allocator_note(void *block) {
     if (!block) return NULL;
     atomic_fetch_add(&allocator_blocks, 1);
-    atomic_fetch_add(&allocator_bytes, (long long)malloc_usable_size(block));
+    long long more = (long long)malloc_usable_size(block);
+    long long now = atomic_fetch_add(&allocator_bytes, more) + more;
+    if (now > atomic_load(&allocator_peak)) atomic_store(&allocator_peak, now);
     return block;
 }
 
