@@ -29,6 +29,7 @@ struct dispatch {
     pthread_cond_t changed;
     alert coming;                /* of its own: requests                                                   */
     int ended;
+    uint64_t model_number;       /* that jobs have to be prepared for; of the lock                         */
     worker workers[SCHEDULER_DEVICES];
     int started;
 };
@@ -95,23 +96,6 @@ static void renew(worker *w) {
     pthread_cond_broadcast(&d->changed);
 }
 
-/* Jobs that were prepared for another model than the device's are prepared anew. Those that do not fit it
- * have a sentence then, and stand last. Returns how many are to be computed. */
-static int match_model(worker *w, model *model) {
-    const dispatch_options *o = &w->dispatch->options;
-    int count = w->count;
-    for (int i = 0; i < count;) {
-        job *job = w->jobs[i];
-        if (job->model == model || o->again(o->user, job, model) == OPENPI_OK) {
-            i++;
-            continue;
-        }
-        w->jobs[i] = w->jobs[--count];
-        w->jobs[count] = job;
-    }
-    return count;
-}
-
 /* With the lock held, which it gives up while it computes. */
 static void run_batch(worker *w) {
     dispatch *d = w->dispatch;
@@ -121,11 +105,10 @@ static void run_batch(worker *w) {
     pthread_mutex_unlock(&d->lock);
     double begin = clock_now();
     stamp(w, MOMENT_RUN, begin);
-    int count = match_model(w, device_model(device));
-    openpi_status status = count ? device_run(device, w->jobs, count, &error) : OPENPI_OK;
+    openpi_status status = device_run(device, w->jobs, w->count, &error);
     double end = clock_now();
     stamp(w, MOMENT_RAN, end);
-    if (count) metrics_add_batch(d->options.metrics, w->number, count, (end - begin) * 1e-3);
+    metrics_add_batch(d->options.metrics, w->number, w->count, (end - begin) * 1e-3);
     pthread_mutex_lock(&d->lock);
     w->began = 0;
     scheduler_finish(d->scheduler, w->number, clock_ns());
@@ -193,20 +176,40 @@ scheduler_state dispatch_state(dispatch *d) {
 job *dispatch_leave(dispatch *d, int number, job *running) {
     pthread_mutex_lock(&d->lock);
     job *queued = scheduler_leave(d->scheduler, number, clock_ns());
-    if (running && !queued && !running->submitted) running->abandoned = 1;
+    if (running && !queued) running->abandoned = 1;            /* it may come back to be prepared anew      */
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->lock);
     return queued;
 }
 
-void dispatch_renew(dispatch *d, device **fresh) {
+/* Jobs that wait, as a list; each may be abandoned from now on. With the lock held. */
+static job *withdraw_all(dispatch *d) {
+    job *list = NULL, *job;
+    while ((job = scheduler_withdraw(d->scheduler))) {
+        job->submitted = 0;
+        job->next = list;
+        list = job;
+    }
+    return list;
+}
+
+void dispatch_renew(dispatch *d, device **fresh, void (*first)(void *user), void *user) {
     int left = d->options.device_count;
     pthread_mutex_lock(&d->lock);
+    first(user);
+    d->model_number = device_model(fresh[0])->number;
     for (int i = 0; i < d->options.device_count; i++) {
         d->workers[i].next = fresh[i];
         d->workers[i].renewed = 0;
     }
+    job *next, *list = withdraw_all(d);
     pthread_cond_broadcast(&d->changed);
+    pthread_mutex_unlock(&d->lock);
+    for (; list; list = next) {
+        next = list->next;
+        d->options.again(d->options.user, list);
+    }
+    pthread_mutex_lock(&d->lock);
     while (left && !d->ended) {
         left = 0;
         for (int i = 0; i < d->options.device_count; i++) left += !d->workers[i].renewed;
@@ -231,12 +234,15 @@ void dispatch_submit(dispatch *d, job *job) {
     if (job->deadline_ms > 0 && job->deadline_ms < 1e9)
         deadline = (int64_t)((job->at_ms[MOMENT_ARRIVED] + job->deadline_ms) * 1e6);
     pthread_mutex_lock(&d->lock);
-    int taken = !job->abandoned && scheduler_submit(d->scheduler, job->number, job, deadline, clock_ns());
+    int old = job->model_number != d->model_number && !job->abandoned;
+    int taken = !old && !job->abandoned &&
+                scheduler_submit(d->scheduler, job->number, job, deadline, clock_ns());
     job->submitted = taken;
     alert_end(&d->coming);
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->lock);
-    if (!taken) d->options.answered(d->options.user, job);
+    if (old) d->options.again(d->options.user, job);
+    else if (!taken) d->options.answered(d->options.user, job);
 }
 
 /* ---- opening and closing ---------------------------------------------------------------------------- */
@@ -244,6 +250,7 @@ void dispatch_submit(dispatch *d, job *job) {
 static openpi_status start(dispatch *d, openpi_error *error) {
     const dispatch_options *o = &d->options;
     batch_times times[SCHEDULER_DEVICES];
+    d->model_number = device_model(o->devices[0])->number;
     for (int i = 0; i < o->device_count; i++) times[i] = *device_times(o->devices[i]);
     scheduler_options options = {.devices = o->device_count,
                                  .times = times,

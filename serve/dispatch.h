@@ -21,9 +21,9 @@ typedef struct dispatch_options {
     /* Where a job goes that has its answer, or that nobody waits for any more. On a device's thread, or on
      * dispatch_submit's. */
     void (*answered)(void *user, job *job);
-    /* Prepares a job for the model of the device that computes it, where it was prepared for another. Not OK:
-     * it is answered with a sentence. On a device's thread. */
-    openpi_status (*again)(void *user, job *job, model *model);
+    /* Where a job goes that was prepared for the model before, to be prepared anew. Not on a device's
+     * thread. */
+    void (*again)(void *user, job *job);
     /* A device is lost: jobs that reach it are answered with a sentence. On its thread. */
     void (*lost)(void *user, const char *sentence);
     void *user;
@@ -34,10 +34,12 @@ openpi_status dispatch_open(const dispatch_options *options, dispatch **out, ope
 void dispatch_end(dispatch *dispatch);
 void dispatch_close(dispatch *dispatch);
 
-/* Each device's thread computes with fresh[i] in the place of its device from its next call on. Waits until
- * all do, or the threads have ended. fresh[device_count] become those that nobody computes with any more, for
- * the caller to close. From one thread at a time. */
-void dispatch_renew(dispatch *dispatch, device **fresh);
+/* Each device's thread computes with fresh[i] in the place of its device from its next call on, and jobs that
+ * wait go where they are prepared anew. `first(user)`, which has jobs prepared for the new model from then
+ * on, is called before either, with the lock held. Waits until all devices are changed, or the threads have
+ * ended. fresh[device_count] become those that nobody computes with any more, for the caller to close. From
+ * one thread at a time. */
+void dispatch_renew(dispatch *dispatch, device **fresh, void (*first)(void *user), void *user);
 
 /* A connection comes: *number is its own. `other`: of a connection of the same reserved token, whose rate it
  * shares; -1: there is none. */

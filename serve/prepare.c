@@ -67,12 +67,12 @@ static int fits(const prepare *p, const job *job) {
            openpi_request_bytes(p->model->policy, job->count, NULL) <= in_flight_left(all) / 2;
 }
 
-/* Gives the job a request of the model; NULL where there has to be one more. With the lock held. */
-static void give_request(prepare *p, job *job, model *model) {
-    job->model = model_hold(model);
-    job->model_number = model->number;
-    count_bytes(p, job, openpi_request_bytes(model->policy, job->count, NULL));
-    job->request = model == p->model && p->free_count ? p->free[--p->free_count] : NULL;
+/* Gives the job a request; NULL where there has to be one more. With the lock held. */
+static void give_request(prepare *p, job *job) {
+    job->model = model_hold(p->model);
+    job->model_number = p->model->number;
+    count_bytes(p, job, openpi_request_bytes(p->model->policy, job->count, NULL));
+    job->request = p->free_count ? p->free[--p->free_count] : NULL;
     if (!job->request) p->made++;
     if (p->free_count < p->least_free) p->least_free = p->free_count;
 }
@@ -102,7 +102,7 @@ static job *take(lane *own) {
         else pthread_cond_wait(&own->changed, &p->lock);
     }
     own->busy++;
-    if (job) give_request(p, job, p->model);
+    if (job) give_request(p, job);
     pthread_mutex_unlock(&p->lock);
     return job;
 }
@@ -261,14 +261,6 @@ static openpi_status prepare_or_refuse(prepare *p, job *job) {
     prepare_release(p, job);
     job_refuse(job, status, error.message);
     return status;
-}
-
-openpi_status prepare_again(prepare *p, job *job, model *model) {
-    prepare_release(p, job);
-    pthread_mutex_lock(&p->lock);
-    give_request(p, job, model);
-    pthread_mutex_unlock(&p->lock);
-    return prepare_or_refuse(p, job);
 }
 
 static void *run(void *argument) {

@@ -38,9 +38,6 @@ void prepare_expect(prepare *prepare, int reserved);
 model *prepare_model(prepare *prepare);
 /* Requests from now on are prepared for this model. */
 void prepare_renew(prepare *prepare, model *model);
-/* Prepares a prepared job once more, for another model, on the calling thread. Where it does not fit that, it
- * is answered with a sentence, and the status is not OK. */
-openpi_status prepare_again(prepare *prepare, job *job, model *model);
 /* To be called a few times a second: requests that nobody has needed for some seconds are closed, but for as
  * many as there are threads. Returns how many. */
 int prepare_trim(prepare *prepare, double now_ms);

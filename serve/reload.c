@@ -16,7 +16,7 @@
 
 struct reload {
     reload_options options;
-    model *running;              /* the thread's                                                           */
+    model *running, *fresh;      /* the thread's                                                           */
     pthread_t thread;
     int started;
     pthread_mutex_t lock;        /* of what follows                                                        */
@@ -58,16 +58,20 @@ static openpi_status load(reload *r, model **out, device **devices, openpi_error
     return status;
 }
 
+/* Requests from now on are prepared for the new model. */
+static void renew_preparing(void *user) {
+    reload *r = user;
+    prepare_renew(r->options.prepare, r->fresh);
+}
+
 static openpi_status reload_once(reload *r, openpi_error *error) {
     const reload_options *o = &r->options;
     device *devices[SCHEDULER_DEVICES];
-    model *fresh;
-    SERVE_TRY(load(r, &fresh, devices, error));
-    prepare_renew(o->prepare, fresh);
-    dispatch_renew(o->dispatch, devices);
+    SERVE_TRY(load(r, &r->fresh, devices, error));
+    dispatch_renew(o->dispatch, devices, renew_preparing, r);
     for (int i = 0; i < o->loading->count; i++) device_close(devices[i]);
     model_drop(r->running);
-    r->running = fresh;
+    r->running = r->fresh;
     return OPENPI_OK;
 }
 

@@ -1,8 +1,8 @@
 /* Reloading: another checkpoint is loaded beside the one that runs, by a thread of its own, and takes its
  * place between two calls of each device.
  *
- *   asked -> policy -> does it fit? -> weights, first calls -> does it fit? -> new requests are prepared with
- *   it -> each device runs it from its next call on -> the old one is closed
+ *   asked -> policy -> does it fit? -> weights, first calls -> does it fit? -> requests are prepared for it,
+ *   those that wait once more -> each device runs it from its next call on -> the old one is closed
  *
  * Whatever goes wrong before the last two steps is one sentence, and the old one goes on. A reload that is
  * asked for while one is under way starts when that has ended; several become one. */

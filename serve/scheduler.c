@@ -18,7 +18,7 @@ typedef struct client {
     int left;                    /* 1: gone, but a running batch still has its request                    */
     scheduler_class class;
     budget *budget;              /* of a reserved one                                                     */
-    rhythm rhythm;
+    rhythm rhythm, before;       /* now, and before the queued request came                                */
     void *queued;                /* NULL: none                                                            */
     int64_t deadline;
     uint64_t arrival;            /* of the queued request, counted                                        */
@@ -215,10 +215,22 @@ int scheduler_submit(scheduler *s, int connection, void *request, int64_t deadli
     c->queued = request;
     c->deadline = deadline == SCHEDULER_NEVER ? deadline : later(deadline, 0) + s->shift;
     c->arrival = s->arrivals++;
+    c->before = c->rhythm;
     rhythm_request(&c->rhythm, now);
     set_add(&s->queue, connection);
     if (!c->running) may_start(s, c);
     return 1;
+}
+
+void *scheduler_withdraw(scheduler *s) {
+    if (!s->queue.count) return NULL;
+    int who = s->queue.items[0];
+    client *c = &s->clients[who];
+    void *request = c->queued;
+    c->queued = NULL;
+    c->rhythm = c->before;
+    set_remove(&s->queue, who);
+    return request;
 }
 
 /* A device may become slower than it was at start (heat, a power limit, neighbours on a CPU). */

@@ -75,6 +75,8 @@ void *scheduler_leave(scheduler *scheduler, int connection, int64_t now);
 /* A request is ready to run; `request` (not NULL) is the caller's own. `deadline`: when the answer has to be
  * there, SCHEDULER_NEVER without one. 0, and nothing happens: the connection has a queued request already. */
 int scheduler_submit(scheduler *scheduler, int connection, void *request, int64_t deadline, int64_t now);
+/* Takes a queued request back, as if it had not been submitted. NULL: none is queued. */
+void *scheduler_withdraw(scheduler *scheduler);
 /* The batch that the device was given has ended: its answers are sent now. */
 void scheduler_finish(scheduler *scheduler, int device, int64_t now);
 

@@ -116,9 +116,10 @@ static void on_reloaded(void *user) {
     net_wake(s->net);
 }
 
-static openpi_status on_again(void *user, job *job, model *model) {
+static void on_again(void *user, job *job) {
     server *s = user;
-    return prepare_again(s->prepare, job, model);
+    prepare_release(s->prepare, job);
+    prepare_put(s->prepare, job);
 }
 
 static void on_answered(void *user, job *job) {

@@ -352,6 +352,41 @@ static void who_leaves_takes_its_queued_request_along(void **state) {
 
 /* ---- batches ------------------------------------------------------------------------------------- */
 
+/* Requests that are taken back and come again, 5 ms later, are each there once, and a robot's rhythm is that
+ * of the second time alone. */
+static void queued_requests_can_be_taken_back(void **state) {
+    (void)state;
+    scheduler_connection after[2];
+    for (int taken = 0; taken < 2; taken++) {
+        scheduler *s = make(1, 1);
+        int robot = join(s, SCHEDULER_RESERVED, 1, ms), other = join(s, SCHEDULER_SHARED, 0, ms);
+        assert_null(scheduler_withdraw(s));
+        for (int64_t i = 1; i <= 12; i++) {
+            int64_t now = i * 1000 * ms;
+            if (taken && i == 12) {
+                submit(s, robot, 0, now - 5 * ms);
+                submit(s, other, 1, now - 5 * ms);
+                char *first = scheduler_withdraw(s), *second = scheduler_withdraw(s);
+                assert_true((first == &requests[0] && second == &requests[1]) ||
+                            (first == &requests[1] && second == &requests[0]));
+                assert_null(scheduler_withdraw(s));
+                waits(s, 0, now - 4 * ms);
+            }
+            submit(s, robot, 0, now);
+            submit(s, other, 1, now);
+            runs(s, 0, now, "0");
+            scheduler_finish(s, 0, now + 10 * ms);
+            runs(s, 0, now + 10 * ms, "1");
+            scheduler_finish(s, 0, now + 20 * ms);
+        }
+        after[taken] = scheduler_look(s, robot);
+        assert_true(after[taken].interval_ns > 0);
+        scheduler_destroy(s);
+    }
+    assert_true(after[0].interval_ns == after[1].interval_ns);
+    assert_true(after[0].deviation_ns == after[1].deviation_ns);
+}
+
 static void a_shared_batch_is_no_longer_than_max_block(void **state) {
     static const struct {
         double max_block;
@@ -656,6 +691,7 @@ int main(void) {
         cmocka_unit_test(one_runs_and_one_is_queued),
         cmocka_unit_test(a_connection_is_on_one_device_at_a_time),
         cmocka_unit_test(who_leaves_takes_its_queued_request_along),
+        cmocka_unit_test(queued_requests_can_be_taken_back),
         cmocka_unit_test(a_shared_batch_is_no_longer_than_max_block),
         cmocka_unit_test(reserved_requests_run_before_shared_and_one_by_one),
         cmocka_unit_test(reserved_requests_run_together_where_that_is_sooner),
