@@ -137,7 +137,7 @@ static const closed_key keys[] = {
     {"relative_actions_processor", "action_names", KEY_USED, NULL, "the joints' names"},
     {"absolute_actions_processor", "enabled", KEY_USED, NULL, "adds the state to the actions"},
     {"normalizer_processor", "eps", KEY_USED, NULL, "in place of a span of 0, and beside a deviation"},
-    {"normalizer_processor", "features", KEY_USED, NULL, "which observations are normalised"},
+    {"normalizer_processor", "features", KEY_USED, "feature", "which observations are normalised"},
     {"normalizer_processor", "norm_map", KEY_USED, "normalization_mapping", "the mode of each kind"},
     {"normalizer_processor", "normalize_observation_keys", KEY_USED, NULL, "the only keys that are normalised"},
     {"unnormalizer_processor", "eps", KEY_USED, NULL, "in place of a span of 0"},
@@ -251,6 +251,29 @@ static openpi_status refuse(const closed_key *row, const json_t *value, const ch
     return status;
 }
 
+/* Every member of `value`, an object that the row describes; where it holds features, theirs. null says
+ * nothing. */
+static openpi_status check_inner(const closed_key *row, json_t *value, const char *file, const char *what,
+                                 openpi_error *error) {
+    const char *colon = *what ? ": " : "", *key;
+    char inner[160];
+    json_t *feature;
+    if (json_is_null(value)) return OPENPI_OK;
+    if (!json_is_object(value))
+        return report(error, OPENPI_BAD_FILE, "%s: %s%s\"%s\" is %s, expected an object", file, what, colon,
+                      row->key, json_kind(value));
+    snprintf(inner, sizeof inner, "%s%s%s", what, colon, row->key);
+    if (strcmp(row->values, "feature")) return closed_world_check(row->values, value, file, inner, error);
+    json_object_foreach(value, key, feature) {
+        snprintf(inner, sizeof inner, "%s%sfeature \"%.64s\"", what, colon, key);
+        if (!json_is_object(feature))
+            return report(error, OPENPI_BAD_FILE, "%s: %s is %s, expected an object", file, inner,
+                          json_kind(feature));
+        TRY(closed_world_check("feature", feature, file, inner, error));
+    }
+    return OPENPI_OK;
+}
+
 openpi_status closed_world_check(const char *where, const json_t *object, const char *file, const char *what,
                                  openpi_error *error) {
     const char *key;
@@ -265,10 +288,7 @@ openpi_status closed_world_check(const char *where, const json_t *object, const 
                           file, what, *what ? " " : "", key);
         if (row->use == KEY_ONLY) TRY(check_value(row, value, &taken, error));
         if (!taken) return refuse(row, value, file, what, error);
-        if (row->use == KEY_ONLY || !row->values || !strcmp(row->values, "feature")) continue;
-        char inner[128];
-        snprintf(inner, sizeof inner, "%s%s%s", what, *what ? ": " : "", key);
-        TRY(closed_world_check(row->values, value, file, inner, error));
+        if (row->use != KEY_ONLY && row->values) TRY(check_inner(row, value, file, what, error));
     }
     return OPENPI_OK;
 }

@@ -24,8 +24,8 @@ typedef struct closed_key {
 /* Row `index` of the table, rows of one object together; NULL: after the last. */
 const closed_key *closed_world_at(int index);
 
-/* Every key of `object` is known, and has a value that is taken; anything but an object passes. `file` leads
- * the sentence, then `what` where it is not empty: "step 3 (tokenizer_processor)". */
+/* Every key of `object` is known, and has a value that is taken; what should be an object is one, or null.
+ * `file` leads the sentence, then `what` where it is not empty: "step 3 (tokenizer_processor)". */
 openpi_status closed_world_check(const char *where, const json_t *object, const char *file, const char *what,
                                  openpi_error *error);
 

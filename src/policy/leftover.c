@@ -9,43 +9,26 @@
  * the robot drifted since by 1e-8 and pulls the whole chunk along. Here such a dimension follows on from the
  * only value that the data had, so nothing pulls it anywhere. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/report.h"
 #include "policy/policy.h"
+#include "policy/spans.h"
 
 enum { DIMS = OPENPI_ACTION_DIM };
 
 /* ---- one step of a policy with relative actions --------------------------------------------------- */
 
-/* 1: a span or a deviation that is 0, or that the rounding of its statistics made. */
-static int is_flat(double spread, double value) {
-    return spread <= 1e-6 * fmax(1, fabs(value));
-}
-
-static int is_flat_lerobot(const lerobot_norm *norm, int d) {
-    if (norm->mode == LEROBOT_IDENTITY) return 0;
-    float spread = norm->mode == LEROBOT_MEAN_STD ? norm->high[d] : norm->high[d] - norm->low[d];
-    return is_flat((double)spread, (double)norm->low[d]);
-}
-
-static int is_flat_openpi(norm_mode mode, const norm_stats *stats, int d) {
-    if (mode == STATS_NONE || d >= stats->dims) return 0;
-    return mode == STATS_ZSCORE ? is_flat(stats->std[d], stats->mean[d])
-                                : is_flat(stats->q99[d] - stats->q01[d], stats->q01[d]);
-}
-
 /* Actions in the units of the statistics -> the model's. */
 static void normalize_lerobot(const lerobot_norm *norm, float *actions, int count) {
     for (int d = 0; d < count; d++)
-        if (is_flat_lerobot(norm, d)) actions[d] = norm->low[d];
+        if (spans_flat_lerobot(norm, d)) actions[d] = norm->low[d];
     lerobot_normalize(norm, actions, count);
 }
 
 static void normalize_openpi(norm_mode mode, const norm_stats *stats, double *actions, int count) {
     for (int d = 0; d < count; d++)
-        if (is_flat_openpi(mode, stats, d))
+        if (spans_flat_openpi(mode, stats, d))
             actions[d] = mode == STATS_ZSCORE ? stats->mean[d] : stats->q01[d];
     normalize_apply(mode, stats, actions, count);
 }
@@ -62,21 +45,7 @@ static int is_relative(const openpi_policy *policy) {
     return absolute && relative;
 }
 
-void leftover_note(openpi_policy *policy) {
-    const lerobot *p = &policy->pipeline;
-    char list[100] = "";
-    size_t used = 0;
-    for (int d = 0; d < policy->action_dim && is_relative(policy) && used < sizeof list; d++) {
-        int flat = !policy->lerobot && is_flat_openpi(policy->mode, &policy->actions, d);
-        for (int i = 0; policy->lerobot && i < p->after_count; i++)
-            flat |= p->after[i].kind == LEROBOT_UNNORMALIZE && is_flat_lerobot(&p->after[i].norm, d);
-        if (flat) used += (size_t)snprintf(list + used, sizeof list - used, "%s%d", used ? ", " : "", d);
-    }
-    if (used)
-        notes_add(&policy->notes, 0,
-                  "the statistics of the actions have no span in dimension %s%s: real-time chunking keeps it "
-                  "at the only value that the data had", list, used < sizeof list ? "" : "…");
-}
+void leftover_note(openpi_policy *policy) { spans_tell(policy, is_relative(policy)); }
 
 static void to_absolute(const openpi_request *request, const float *model, double *out) {
     const openpi_policy *policy = request_policy(request);

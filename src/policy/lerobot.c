@@ -12,10 +12,26 @@
 
 /* ---- a checkpoint's pipelines ---------------------------------------------------------------------- */
 
+/* A state that gets its name after a step that reads it: that step would not find it. */
+static openpi_status check_renaming(const lerobot *p, const char *folder, openpi_error *error) {
+    int reader = -1, renames_state = 0;
+    for (int r = 0; r < p->rename_count; r++) renames_state |= !strcmp(p->renames[r][1], LEROBOT_STATE);
+    for (int i = 0; i < p->before_count; i++) {
+        lerobot_kind kind = p->before[i].kind;
+        if (kind == LEROBOT_RELATIVE || kind == LEROBOT_NORMALIZE || kind == LEROBOT_STATE_TEXT) reader = i;
+        if (kind == LEROBOT_RENAME && renames_state && reader >= 0)
+            return report(error, OPENPI_UNSUPPORTED,
+                          "%s/policy_preprocessor.json: step %d gives the state its name after step %d, "
+                          "which reads it", folder, i, reader);
+    }
+    return OPENPI_OK;
+}
+
 /* Checks the order of the steps: one tokenizer, before it one step that writes the prompt; a remembered state
  * if actions are made absolute. */
 static openpi_status check_pipeline(const lerobot *p, const char *folder, openpi_error *error) {
     int formats = 0, tokenizers = 0, remembered = 0;
+    TRY(check_renaming(p, folder, error));
     for (int i = 0; i < p->before_count; i++) {
         lerobot_kind kind = p->before[i].kind;
         if (kind == LEROBOT_NEW_LINE || kind == LEROBOT_STATE_TEXT) {
@@ -115,7 +131,7 @@ void lerobot_synthetic(const openpi_synthetic *synthetic, lerobot *out) {
                      .before_count = 4,
                      .after_count = 1,
                      .state_in_prompt = traits->state_in_prompt,
-                     .said = {.relative = -1}};
+                     .said = {.state = 1, .actions = 1, .relative = -1}};
     lerobot_statistics made = {.mode = traits->quantiles ? "QUANTILES" : "MEAN_STD", .file = "embedded"};
     out->state_statistics = out->action_statistics = made;
     for (int c = 0; c < OPENPI_CAMERAS; c++)

@@ -56,7 +56,9 @@ typedef struct lerobot_statistics {
 
 /* What config.json says of what the steps decide; notes tell where the two differ. */
 typedef struct lerobot_said {
+    int state, actions;          /* 1: a feature says how many numbers, which are 32 else                 */
     int relative;                /* use_relative_actions; -1: not said                                    */
+    char excluded[LEROBOT_KEY_BYTES];      /* relative_exclude_joints as JSON; empty: not said            */
     int max_prompt;              /* tokenizer_max_length; 0: not said                                     */
     char state_mode[16], action_mode[16];  /* normalization_mapping; empty: not said                      */
     int fine_tune;               /* 1: pretrained_path says where the training began                      */
@@ -85,6 +87,8 @@ typedef struct lerobot {
     int relative_enabled;                /* of the relative step; -1: there is none                        */
     int absolute_enabled;                /* of the absolute step; -1: there is none                        */
     char unexcluded[LEROBOT_KEY_BYTES];  /* one of exclude_joints that excludes nothing; empty: none       */
+    char excluded[LEROBOT_KEY_BYTES];    /* exclude_joints as JSON; empty: none                            */
+    int other_names;                     /* how many action_names are not action_feature_names'           */
     lerobot_statistics state_statistics, action_statistics;
     lerobot_said said;
 } lerobot;

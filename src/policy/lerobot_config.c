@@ -22,6 +22,13 @@ openpi_status lerobot_copy_text(const char *text, const char *name, const char *
     return OPENPI_OK;
 }
 
+void lerobot_list_text(const json_t *array, char out[LEROBOT_KEY_BYTES]) {
+    out[0] = 0;
+    char *text = json_array_size(array) ? json_text(array, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    if (text) snprintf(out, LEROBOT_KEY_BYTES, "%s", text);
+    free(text);
+}
+
 openpi_status lerobot_check_inside(const char *path, const char *name, const char *what,
                                    openpi_error *error) {
     if (path[0] && path[0] != '/' && !strstr(path, "..")) return OPENPI_OK;
@@ -89,11 +96,25 @@ static openpi_status add_camera(lerobot *out, const char *key, const char *name,
     return OPENPI_OK;
 }
 
-static openpi_status check_feature(const json_t *feature, const char *name, const char *key,
+/* A feature that the model reads or makes by its key has the kind that LeRobot reads or makes. */
+static openpi_status check_kind(const json_t *feature, const char *name, const char *key, const char *wanted,
+                                openpi_error *error) {
+    const char *type = json_string_value(json_object_get(feature, "type"));
+    if (type && !strcmp(type, wanted)) return OPENPI_OK;
+    return report(error, OPENPI_BAD_FILE, "%s: the type of feature \"%s\" is \"%s\", expected \"%s\"", name,
+                  key, type ? type : "null", wanted);
+}
+
+/* Three numbers, one of them the three colours, in front or at the end. */
+static openpi_status check_picture(const json_t *feature, const char *name, const char *key,
                                    openpi_error *error) {
-    char what[96];
-    snprintf(what, sizeof what, "feature \"%.64s\"", key);
-    return closed_world_check("feature", feature, name, what, error);
+    const json_t *shape = json_object_get(feature, "shape");
+    if (json_array_size(shape) == 3 && (json_integer_value(json_array_get(shape, 0)) == 3 ||
+                                        json_integer_value(json_array_get(shape, 2)) == 3))
+        return OPENPI_OK;
+    return report(error, OPENPI_UNSUPPORTED,
+                  "%s: the shape of camera \"%.64s\" is not [3, height, width], expected a picture of three "
+                  "colours", name, key);
 }
 
 /* LeRobot gives the model one output, "action"; where there are others and not this one, theirs is another
@@ -101,15 +122,16 @@ static openpi_status check_feature(const json_t *feature, const char *name, cons
 static openpi_status read_action(const json_t *outputs, const char *name, lerobot *out, openpi_error *error) {
     const char *key;
     json_t *feature;
-    json_object_foreach((json_t *)(uintptr_t)outputs, key, feature) {
-        TRY(check_feature(feature, name, key, error));
+    json_object_foreach((json_t *)(uintptr_t)outputs, key, feature)
         if (!json_object_get(outputs, LEROBOT_ACTION))
             return report(error, OPENPI_UNSUPPORTED,
                           "%s: \"output_features\" has \"%.64s\" and no \"" LEROBOT_ACTION "\", the only one "
                           "that the model makes", name, key);
-    }
     feature = json_object_get(outputs, LEROBOT_ACTION);
-    return feature ? read_length(feature, name, LEROBOT_ACTION, &out->action_dim, error) : OPENPI_OK;
+    if (!feature) return OPENPI_OK;
+    TRY(check_kind(feature, name, LEROBOT_ACTION, "ACTION", error));
+    out->said.actions = 1;
+    return read_length(feature, name, LEROBOT_ACTION, &out->action_dim, error);
 }
 
 static openpi_status read_features(const json_t *root, const char *name, lerobot *out, openpi_error *error) {
@@ -124,10 +146,14 @@ static openpi_status read_features(const json_t *root, const char *name, lerobot
     json_object_foreach(inputs, key, feature) {
         const char *type = json_string_value(json_object_get(feature, "type"));
         if (!type) return report(error, OPENPI_BAD_FILE, "%s: feature \"%.64s\" has no type", name, key);
-        TRY(check_feature(feature, name, key, error));
-        if (!strcmp(type, "VISUAL")) TRY(add_camera(out, key, name, error));
-        else if (!strcmp(key, LEROBOT_STATE)) TRY(read_length(feature, name, key, &out->state_length, error));
-        else snprintf(out->said.unread, sizeof out->said.unread, "%s", key);
+        if (!strcmp(key, LEROBOT_STATE)) {
+            TRY(check_kind(feature, name, key, "STATE", error));
+            TRY(read_length(feature, name, key, &out->state_length, error));
+            out->said.state = 1;
+        } else if (!strcmp(type, "VISUAL")) {
+            TRY(check_picture(feature, name, key, error));
+            TRY(add_camera(out, key, name, error));
+        } else snprintf(out->said.unread, sizeof out->said.unread, "%s", key);
     }
     TRY(read_action(outputs, name, out, error));
     TRY(json_get_int(root, "empty_cameras", name, 0, OPENPI_CAMERAS, &empty, error));
@@ -157,6 +183,7 @@ static openpi_status read_said(const json_t *root, const char *name, lerobot_sai
     TRY(json_get_int(root, "tokenizer_max_length", name, 1, 1 << 20, &said->max_prompt, error));
     TRY(json_get_string(root, "pretrained_path", name, &path, error));
     said->fine_tune = path != NULL;
+    lerobot_list_text(json_object_get(root, "relative_exclude_joints"), said->excluded);
     said->old_resize = json_object_get(root, "resize_imgs_with_padding") != NULL;
     snprintf(said->state_mode, sizeof said->state_mode, "%s", state ? state : "");
     snprintf(said->action_mode, sizeof said->action_mode, "%s", action ? action : "");

@@ -74,6 +74,22 @@ static openpi_status read_statistic(const lerobot_file *file, const tensors *sta
     return OPENPI_OK;
 }
 
+/* A negative span or deviation turns a dimension's sign. */
+static openpi_status check_spans(const tensors *stats, const char *key, int mode, int count,
+                                 const lerobot_norm *norm, openpi_error *error) {
+    int deviations = modes[mode].mode == LEROBOT_MEAN_STD;
+    char name[LEROBOT_KEY_BYTES];
+    snprintf(name, sizeof name, "%s.%s", key, modes[mode].high);
+    for (int i = 0; i < count; i++) {
+        float least = deviations ? 0 : norm->low[i];
+        if (norm->high[i] < least)
+            return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\"[%d] is %g, expected at least %s%s%g",
+                          tensors_find(stats, name)->file, name, i, (double)norm->high[i],
+                          deviations ? "" : modes[mode].low, deviations ? "" : ", which is ", (double)least);
+    }
+    return OPENPI_OK;
+}
+
 static openpi_status why_not(lerobot_statistics *from, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 static openpi_status why_not(lerobot_statistics *from, const char *format, ...) {
@@ -97,9 +113,9 @@ static openpi_status fill_norm(const lerobot_file *file, const tensors *stats, c
                                openpi_error *error) {
     const char *state_file = json_string_value(json_object_get(file->step, "state_file")), *other;
     const json_t *eps = json_object_get(file->config, "eps");
-    if (eps && !json_is_number(eps))
-        return report(error, OPENPI_BAD_FILE, "%s: %s: \"eps\" is %s, expected a number", file->name,
-                      file->what, json_kind(eps));
+    if (eps && !(json_number_value(eps) >= 0 && json_is_number(eps)))
+        return report(error, OPENPI_BAD_FILE, "%s: %s: \"eps\" is %s, expected a number of 0 or more",
+                      file->name, file->what, json_is_number(eps) ? "negative" : json_kind(eps));
     norm->eps = eps ? (float)json_number_value(eps) : 1e-8f;
     from->mode = modes[mode].name;
     from->named = state_file != NULL;
@@ -113,8 +129,22 @@ static openpi_status fill_norm(const lerobot_file *file, const tensors *stats, c
     }
     TRY(read_statistic(file, stats, key, mode, modes[mode].low, count, norm->low, error));
     TRY(read_statistic(file, stats, key, mode, modes[mode].high, count, norm->high, error));
+    TRY(check_spans(stats, key, mode, count, norm, error));
     norm->mode = modes[mode].mode;
     snprintf(from->file, sizeof from->file, "%s", state_file);
+    return OPENPI_OK;
+}
+
+static openpi_status check_listed(const lerobot_file *file, const json_t *keys, openpi_error *error) {
+    if (keys && !json_is_null(keys) && !json_is_array(keys))
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: %s: \"normalize_observation_keys\" is %s, expected an array of strings or null",
+                      file->name, file->what, json_kind(keys));
+    for (size_t i = 0; i < json_array_size(keys); i++)
+        if (!json_is_string(json_array_get(keys, i)))
+            return report(error, OPENPI_BAD_FILE,
+                          "%s: %s: normalize_observation_keys[%zu] is %s, expected a string", file->name,
+                          file->what, i, json_kind(json_array_get(keys, i)));
     return OPENPI_OK;
 }
 
@@ -123,15 +153,19 @@ static int is_listed(const json_t *keys, const char *key) {
     if (!json_is_array(keys)) return 1;
     for (size_t i = 0; i < json_array_size(keys); i++) {
         const char *listed = json_string_value(json_array_get(keys, i));
-        if (listed && !strcmp(listed, key)) return 1;
+        if (!strcmp(listed, key)) return 1;
     }
     return 0;
 }
 
-static openpi_status fill_state(const lerobot_file *file, const tensors *stats, const char *type, int mode,
+static openpi_status fill_state(const lerobot_file *file, const tensors *stats, const char *type,
                                 lerobot *pipeline, lerobot_norm *norm, openpi_error *error) {
+    if (strcmp(type, "STATE"))
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: %s: the type of feature \"" LEROBOT_STATE "\" is \"%.32s\", expected \"STATE\"",
+                      file->name, file->what, type);
     begin_statistics(file, type, &pipeline->state_statistics);
-    return fill_norm(file, stats, LEROBOT_STATE, mode, pipeline->state_length, norm,
+    return fill_norm(file, stats, LEROBOT_STATE, find_mode(file, type), pipeline->state_length, norm,
                      &pipeline->state_statistics, error);
 }
 
@@ -142,12 +176,9 @@ static openpi_status fill_actions(const lerobot_file *file, const tensors *stats
                      &pipeline->action_statistics, error);
 }
 
-static openpi_status read_observation_norm(const lerobot_file *file, const tensors *stats,
-                                           lerobot *pipeline, lerobot_norm *norm, openpi_error *error) {
-    lerobot_statistics *from = &pipeline->state_statistics;
-    json_t *features = json_object_get(file->config, "features"), *feature;
-    const json_t *listed = json_object_get(file->config, "normalize_observation_keys");
-    const char *key, *other;
+/* Before the features are walked over: why the state is not normalised where it is none of them. */
+static void begin_state(const lerobot_file *file, const json_t *features, const json_t *listed,
+                        lerobot_statistics *from) {
     begin_statistics(file, "STATE", from);
     if (!json_object_get(features, LEROBOT_STATE)) {
         from->mode = modes[find_mode(file, "STATE")].name;
@@ -159,15 +190,23 @@ static openpi_status read_observation_norm(const lerobot_file *file, const tenso
         from->meant = 1;
         why_not(from, "normalize_observation_keys leaves \"" LEROBOT_STATE "\" out");
     }
+}
+
+static openpi_status read_observation_norm(const lerobot_file *file, const tensors *stats,
+                                           lerobot *pipeline, lerobot_norm *norm, openpi_error *error) {
+    json_t *features = json_object_get(file->config, "features"), *feature;
+    const json_t *listed = json_object_get(file->config, "normalize_observation_keys");
+    const char *key, *other;
+    TRY(check_listed(file, listed, error));
+    begin_state(file, features, listed, &pipeline->state_statistics);
     json_object_foreach(features, key, feature) {
         const char *type = json_string_value(json_object_get(feature, "type"));
         if (!type)
             return report(error, OPENPI_BAD_FILE, "%s: %s: feature \"%.64s\" has no type", file->name,
                           file->what, key);
-        if (!strcmp(type, "ACTION") || !is_listed(listed, key)) continue;
+        if (!is_listed(listed, key)) continue;
         int mode = find_mode(file, type);
-        if (!strcmp(key, LEROBOT_STATE))
-            TRY(fill_state(file, stats, type, mode, pipeline, norm, error));
+        if (!strcmp(key, LEROBOT_STATE)) TRY(fill_state(file, stats, type, pipeline, norm, error));
         if (!strcmp(type, "VISUAL") && mode && has_statistics(stats, key, &other))
             return report(error, OPENPI_UNSUPPORTED,
                           "%s: %s: pictures (\"%.64s\") are normalised by %s, only IDENTITY is supported",

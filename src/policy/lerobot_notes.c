@@ -23,25 +23,32 @@ static int is_base(const lerobot *p) {
            !p->state_statistics.named && !p->action_statistics.named;
 }
 
+/* norm_stats.json has numbers for these modes alone, and a step that is not there takes none. */
+static const char *remedy(const lerobot_statistics *from) {
+    int taken = !strcmp(from->mode, "MEAN_STD") || !strcmp(from->mode, "QUANTILES");
+    return taken ? "; norm_stats gives statistics" : "";
+}
+
 static void tell_statistics(const lerobot *p, const char *name, notes *notes) {
     const lerobot_statistics *state = &p->state_statistics, *actions = &p->action_statistics;
     if (is_base(p)) {
         notes_add(notes, 0,
                   "%s: neither state nor actions have statistics, as in a base model: states go in and "
-                  "actions come out in normalised units; norm_stats gives statistics",
-                  name);
+                  "actions come out in normalised units%s",
+                  name, *remedy(state) ? remedy(actions) : "");
         return;
     }
     if (!state->file[0])
         notes_add(notes, !state->meant,
-                  "%s/policy_preprocessor.json: the state is not normalised, since %s%s", name, state->why,
-                  state->meant ? "" : ": it goes into the model as it comes; norm_stats gives statistics");
+                  "%s/policy_preprocessor.json: the state is not normalised, since %s%s%s", name, state->why,
+                  state->meant ? "" : ": it goes into the model as it comes",
+                  state->meant ? "" : remedy(state));
     if (!actions->file[0])
         notes_add(notes, !actions->meant,
-                  "%s/policy_postprocessor.json: the actions are not unnormalised, since %s%s",
-                  name, actions->why,
-                  actions->meant ? "" : ": they leave in the model's units, which no robot takes; norm_stats "
-                                        "gives statistics");
+                  "%s/policy_postprocessor.json: the actions are not unnormalised, since %s%s%s", name,
+                  actions->why,
+                  actions->meant ? "" : ": they leave in the model's units, which no robot takes",
+                  actions->meant ? "" : remedy(actions));
 }
 
 static void tell_modes(const lerobot *p, const char *name, notes *notes) {
@@ -94,6 +101,16 @@ static void tell_relative(const lerobot *p, const char *name, notes *notes) {
                   "%s/config.json: use_relative_actions is %s, but the processors' steps are %s, which is "
                   "done, as in LeRobot",
                   name, p->said.relative ? "true" : "false", absolute ? "enabled" : "not enabled");
+    if (absolute && p->said.excluded[0] && strcmp(p->said.excluded, p->excluded))
+        notes_add(notes, 1,
+                  "%s/config.json: relative_exclude_joints is %.60s, but the processor's exclude_joints is "
+                  "%.60s, which is done, as in LeRobot",
+                  name, p->said.excluded, p->excluded[0] ? p->excluded : "[]");
+    if (absolute && p->other_names)
+        notes_add(notes, 1,
+                  "%s/policy_preprocessor.json: %d of action_names are not those of config.json's "
+                  "action_feature_names; those of the step say which actions are excluded, as in LeRobot",
+                  name, p->other_names);
     if (absolute && p->unexcluded[0])
         notes_add(notes, 1,
                   "%s/policy_preprocessor.json: exclude_joints has \"%.40s\", but no action_names has it: no "
@@ -135,6 +152,14 @@ static void tell_prompt(const lerobot *p, const char *name, notes *notes) {
 }
 
 static void tell_features(const lerobot *p, const char *name, notes *notes) {
+    if (!p->said.state)
+        notes_add(notes, 0,
+                  "%s/config.json: input_features has no \"observation.state\": its length is %d, LeRobot's "
+                  "default", name, p->state_length);
+    if (!p->said.actions)
+        notes_add(notes, 0,
+                  "%s/config.json: output_features has no \"action\": there are %d actions, LeRobot's "
+                  "default", name, p->action_dim);
     if (p->said.unread[0])
         notes_add(notes, 0,
                   "%s/config.json: the model does not read \"%.64s\" of input_features, as in LeRobot",

@@ -28,6 +28,9 @@ openpi_status lerobot_copy_text(const char *text, const char *name, const char *
 /* A file's or folder's name must stay inside the checkpoint: not absolute, no "..". */
 openpi_status lerobot_check_inside(const char *path, const char *name, const char *what, openpi_error *error);
 
+/* An array as JSON, cut to LEROBOT_KEY_BYTES; empty where it is none or has no elements. */
+void lerobot_list_text(const json_t *array, char out[LEROBOT_KEY_BYTES]);
+
 /* The object in folder/file. *path is malloc, *root a new reference; neither on failure. */
 openpi_status lerobot_read_json(const char *folder, const char *file, char **path, json_t **root,
                                 openpi_error *error);

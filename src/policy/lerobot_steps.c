@@ -16,6 +16,9 @@
 static openpi_status read_rename(const lerobot_file *file, lerobot *out, openpi_error *error) {
     json_t *map = json_object_get(file->config, "rename_map"), *to;
     const char *from;
+    if (map && !json_is_null(map) && !json_is_object(map))
+        return report(error, OPENPI_BAD_FILE, "%s: %s: \"rename_map\" is %s, expected an object", file->name,
+                      file->what, json_kind(map));
     if (out->rename_count)
         return report(error, OPENPI_UNSUPPORTED, "%s: %s: a second renaming is not supported", file->name,
                       file->what);
@@ -26,6 +29,10 @@ static openpi_status read_rename(const lerobot_file *file, lerobot *out, openpi_
         if (out->rename_count == LEROBOT_RENAMES)
             return report(error, OPENPI_UNSUPPORTED, "%s: %s: rename_map has more than %d entries",
                           file->name, file->what, LEROBOT_RENAMES);
+        if (!strcmp(from, LEROBOT_STATE) && strcmp(json_string_value(to), LEROBOT_STATE))
+            return report(error, OPENPI_UNSUPPORTED,
+                          "%s: %s: rename_map gives \"" LEROBOT_STATE "\", which the model reads, the name "
+                          "\"%.64s\"", file->name, file->what, json_string_value(to));
         char(*pair)[LEROBOT_KEY_BYTES] = out->renames[out->rename_count++];
         TRY(lerobot_copy_text(from, file->name, "the renamed key", pair[0], LEROBOT_KEY_BYTES, error));
         TRY(lerobot_copy_text(json_string_value(to), file->name, "the new key", pair[1], LEROBOT_KEY_BYTES,
@@ -65,6 +72,8 @@ static openpi_status read_relative(const lerobot_file *file, lerobot *out, openp
             return report(error, OPENPI_BAD_FILE, "%s: %s: action_names[%d] is %s, expected a string",
                           file->name, file->what, dim, json_kind(name));
         out->relative[dim] = 1;
+        out->other_names += name && out->action_names[dim][0] &&
+                            strcmp(json_string_value(name), out->action_names[dim]) != 0;
         for (size_t i = 0; name && i < json_array_size(excluded); i++) {
             const char *token = json_string_value(json_array_get(excluded, i));
             if (!token)
@@ -74,6 +83,7 @@ static openpi_status read_relative(const lerobot_file *file, lerobot *out, openp
         }
     }
     find_unexcluded(names, excluded, out);
+    lerobot_list_text(excluded, out->excluded);
     return OPENPI_OK;
 }
 
@@ -92,6 +102,31 @@ static openpi_status read_tokenizer(const lerobot_file *file, lerobot *out, open
     TRY(lerobot_check_inside(folder, file->name, "the tokenizer's folder", error));
     return lerobot_copy_text(folder, file->name, "the tokenizer's folder", out->tokenizer,
                              sizeof out->tokenizer, error);
+}
+
+/* A file or a folder at a step that reads none: whatever it holds would be skipped. */
+static openpi_status refuse_unread(const lerobot_file *file, lerobot_kind kind, openpi_error *error) {
+    int normalises = kind == LEROBOT_NORMALIZE || kind == LEROBOT_UNNORMALIZE;
+    const char *key = !normalises && json_object_get(file->step, "state_file")              ? "state_file"
+                      : kind != LEROBOT_TOKENIZE && json_object_get(file->step, "artifacts") ? "artifacts"
+                                                                                             : NULL;
+    if (!key || json_is_null(json_object_get(file->step, key))) return OPENPI_OK;
+    return report(error, OPENPI_UNSUPPORTED, "%s: %s has \"%s\", which this step does not read", file->name,
+                  file->what, key);
+}
+
+/* Steps that would act twice, or of whose settings only the last would be known. */
+static openpi_status refuse_second(const lerobot_file *file, const lerobot_step *steps, size_t index,
+                                   openpi_error *error) {
+    lerobot_kind kind = steps[index].kind;
+    if (kind != LEROBOT_RELATIVE && kind != LEROBOT_NORMALIZE && kind != LEROBOT_UNNORMALIZE &&
+        kind != LEROBOT_ABSOLUTE)
+        return OPENPI_OK;
+    for (size_t i = 0; i < index; i++)
+        if (steps[i].kind == kind)
+            return report(error, OPENPI_UNSUPPORTED, "%s: %s is the same kind of step as step %zu, expected "
+                          "one", file->name, file->what, i);
+    return OPENPI_OK;
 }
 
 /* ---- the pipelines -------------------------------------------------------------------------------- */
@@ -135,6 +170,7 @@ static openpi_status read_step(lerobot_file *file, int where, lerobot *out, lero
                       file->what, json_kind(file->config));
     TRY(closed_world_check("step", file->step, file->name, file->what, error));
     TRY(closed_world_check(name, file->config, file->name, file->what, error));
+    TRY(refuse_unread(file, known->kind, error));
     int enabled = 0;
     step->kind = known->kind;
     switch (known->kind) {
@@ -171,6 +207,7 @@ openpi_status lerobot_read_steps(const char *folder, const json_t *root, const c
         file.config = json_object_get(file.step, "config");
         snprintf(file.what, sizeof file.what, "step %zu", i);
         TRY(read_step(&file, where, out, &steps[i], error));
+        TRY(refuse_second(&file, steps, i, error));
     }
     *count = (int)size;
     return OPENPI_OK;

@@ -98,6 +98,12 @@ static openpi_status choose_tokenizer(const policy_source *from, const openpi_po
 
 openpi_status policy_open_tokenizer(const policy_source *from, openpi_policy *policy, openpi_error *error) {
     TRY(choose_tokenizer(from, policy, &policy->tokenizer_path, error));
+    if (policy->tokenizer_path && policy->lerobot && !from->options.tokenizer &&
+        lerobot_tokenizer_is_foreign(&policy->pipeline))
+        notes_add(&policy->notes, 0,
+                  "policy_preprocessor.json names the tokenizer \"%.80s\", which is not PaliGemma's; %.160s "
+                  "is taken for it: tokenizer gives another",
+                  policy->pipeline.tokenizer_name, policy->tokenizer_path);
     if (!policy->tokenizer_path) return tokenizer_synthetic(&policy->tokenizer, error);
     return tokenizer_open(policy->tokenizer_path, &policy->tokenizer, error);
 }

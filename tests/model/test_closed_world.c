@@ -34,6 +34,13 @@ static void rows_hold(void **state) {
             assert_false(!strcmp(closed_world_at(k)->where, row->where) &&
                          !strcmp(closed_world_at(k)->key, row->key));
         assert_true(row->why[0]);
+        if (row->use != KEY_ONLY && row->values) {
+            snprintf(piece, sizeof piece, "FILE: \"%s\" is a real number, expected an object", row->key);
+            REFUSES(check(row, "12345.5"), OPENPI_BAD_FILE, piece);
+            WORKS(check(row, "{}"));
+            WORKS(check(row, "null"));
+            continue;
+        }
         if (row->use != KEY_ONLY) {
             WORKS(check(row, "12345.5"));
             continue;
@@ -73,6 +80,10 @@ static void inner_objects_are_checked(void **state) {
         {"rtc_config", "{\"mode\": \"soft\"}", "FILE: rtc_config: \"mode\" is \"soft\""},
         {"normalization_mapping", "{\"STATE\": \"Z\"}", "FILE: normalization_mapping: \"STATE\" is \"Z\""},
         {"normalization_mapping", "{\"TOUCH\": \"IDENTITY\"}", "normalization_mapping has a setting \"TOUCH\""},
+        {"rtc_config", "\"guided\"", "\"rtc_config\" is a string, expected an object"},
+        {"input_features", "{\"a\": {\"type\": \"STATE\", \"clip\": 1}}", "feature \"a\" has a setting \"clip\""},
+        {"input_features", "{\"a\": {\"type\": \"LIDAR\"}}", "feature \"a\": \"type\" is \"LIDAR\", expected one of"},
+        {"input_features", "{\"a\": 3}", "feature \"a\" is an integer, expected an object"},
         {"max_period", "4.0", NULL},
         {"max_state_dim", "32.0", NULL},
         {"image_resolution", "[224.0, 224]", NULL},
@@ -83,7 +94,9 @@ static void inner_objects_are_checked(void **state) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const closed_key row = {.where = "config.json", .key = rows[i].key};
         if (!rows[i].piece) WORKS(check(&row, rows[i].value));
-        else REFUSES(check(&row, rows[i].value), OPENPI_UNSUPPORTED, rows[i].piece);
+        else
+            REFUSES(check(&row, rows[i].value),
+                    strstr(rows[i].piece, "an object") ? OPENPI_BAD_FILE : OPENPI_UNSUPPORTED, rows[i].piece);
     }
 }
 

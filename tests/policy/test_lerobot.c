@@ -441,6 +441,8 @@ static void in_memory_as_on_disk(void **unused) {
 
 /* ---- broken checkpoints ---------------------------------------------------------------------------- */
 
+#define STEP(name, settings) "{\"registry_name\": \"" name "\", \"config\": {" settings "}}"
+
 static void refuses_broken_checkpoints(void **state) {
     (void)state;
     static const char config[] = "config.json", before[] = "policy_preprocessor.json",
@@ -501,6 +503,46 @@ static void refuses_broken_checkpoints(void **state) {
         {after, "steps/0/config/norm_map/ACTION", "\"QUANTILE50\"", OPENPI_UNSUPPORTED, "norm_map: \"ACTION\" is \"QUANTILE50\""},
         {after, "steps/1/config/enabled", "\"yes\"", OPENPI_BAD_FILE, "\"enabled\" is a string"},
         {after, "steps/0/registry_name", "\"normalizer_processor\"", OPENPI_UNSUPPORTED, "step 0 is \"normalizer_processor\""},
+        {config, "normalization_mapping", "\"MEAN_STD\"", OPENPI_BAD_FILE, "\"normalization_mapping\" is a string, expected an object"},
+        {config, "output_features", "[]", OPENPI_BAD_FILE, "\"output_features\" is an array, expected an object"},
+        {config, "input_features/depth", "[3]", OPENPI_BAD_FILE, "feature \"depth\" is an array, expected an object"},
+        {config, "input_features/observation.state/type", "\"VISUAL\"", OPENPI_BAD_FILE,
+         "the type of feature \"observation.state\" is \"VISUAL\", expected \"STATE\""},
+        {config, "output_features/action/type", "\"STATE\"", OPENPI_BAD_FILE,
+         "the type of feature \"action\" is \"STATE\", expected \"ACTION\""},
+        {config, "input_features/observation.images.base_0_rgb/shape", "[1, 224, 224]", OPENPI_UNSUPPORTED,
+         "the shape of camera \"observation.images.base_0_rgb\" is not [3, height, width]"},
+        {config, "input_features/observation.images.base_0_rgb/shape", NULL, OPENPI_UNSUPPORTED, "the shape of camera"},
+        {config, "input_features/observation.images.base_0_rgb/shape", "[480, 640, 3]", OPENPI_OK, ""},
+        {before, "steps/0/config/rename_map", "[\"a\"]", OPENPI_BAD_FILE, "\"rename_map\" is an array, expected an object"},
+        {before, "steps/0/config/rename_map", "{\"observation.state\": \"observation.q\"}",
+         OPENPI_UNSUPPORTED, "rename_map gives \"observation.state\", which the model reads, the name \""},
+        {before, "steps/6",
+         STEP("rename_observations_processor", "\"rename_map\": {\"q\": \"observation.state\"}"),
+         OPENPI_UNSUPPORTED, "step 6 gives the state its name after step 4, which reads it"},
+        {before, "steps/1", STEP("relative_actions_processor", ""), OPENPI_UNSUPPORTED,
+         "step 2 (relative_actions_processor) is the same kind of step as step 1, expected one"},
+        {before, "steps/1", STEP("normalizer_processor", ""), OPENPI_UNSUPPORTED,
+         "step 3 (normalizer_processor) is the same kind of step as step 1, expected one"},
+        {after, "steps/2", STEP("unnormalizer_processor", ""), OPENPI_UNSUPPORTED,
+         "step 2 (unnormalizer_processor) is the same kind of step as step 0, expected one"},
+        {after, "steps/2", STEP("absolute_actions_processor", "\"enabled\": true"), OPENPI_UNSUPPORTED,
+         "step 2 (absolute_actions_processor) is the same kind of step as step 1, expected one"},
+        {before, "steps/4/state_file", "\"x.safetensors\"", OPENPI_UNSUPPORTED, "has \"state_file\", which this step does not read"},
+        {before, "steps/4/artifacts", "{}", OPENPI_UNSUPPORTED, "has \"artifacts\", which this step does not read"},
+        {before, "steps/5/artifacts", "[\"tokenizer\"]", OPENPI_BAD_FILE, "\"artifacts\" is an array, expected an object"},
+        {before, "steps/3/config/norm_map", "\"QUANTILES\"", OPENPI_BAD_FILE, "\"norm_map\" is a string, expected an object"},
+        {before, "steps/3/config/features", "[]", OPENPI_BAD_FILE, "\"features\" is an array, expected an object"},
+        {before, "steps/3/config/features/observation.state/type", "\"ACTION\"", OPENPI_BAD_FILE,
+         "the type of feature \"observation.state\" is \"ACTION\", expected \"STATE\""},
+        {before, "steps/3/config/features/observation.state/clip", "1", OPENPI_UNSUPPORTED,
+         "step 3 (normalizer_processor): feature \"observation.state\" has a setting \"clip\""},
+        {before, "steps/3/config/normalize_observation_keys", "\"observation.state\"", OPENPI_BAD_FILE,
+         "\"normalize_observation_keys\" is a string, expected an array"},
+        {before, "steps/3/config/normalize_observation_keys", "[1]", OPENPI_BAD_FILE,
+         "normalize_observation_keys[0] is an integer, expected a string"},
+        {before, "steps/3/config/eps", "-1", OPENPI_BAD_FILE, "\"eps\" is negative, expected a number of 0 or more"},
+        {before, "steps/3/config/eps", "0", OPENPI_OK, ""},
     };
     openpi_error error = OPENPI_ERROR_INIT;
     lerobot pipeline;

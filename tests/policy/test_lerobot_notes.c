@@ -57,7 +57,12 @@ static void contradictions_are_told(void **state) {
         {before, "steps/2/config/enabled", "false", 1, 1, "the state is added to actions that may be absolute"},
         {config, "use_relative_actions", "false", 1, 1, "use_relative_actions is false, but"},
         {before, "steps/2/config/action_names", "null", 1, 1, "no action_names has it"},
-        {before, "steps/2/config/exclude_joints", "[\"thumb\"]", 1, 1, "exclude_joints has \"thumb\""},
+        {before, "steps/2/config/exclude_joints", "[\"thumb\"]", 2, 1, "exclude_joints has \"thumb\""},
+        {before, "steps/2/config/exclude_joints", "[\"yaw\"]", 1, 1,
+         "relative_exclude_joints is [\"gripper\"], but the processor's exclude_joints is [\"yaw\"], which"},
+        {before, "steps/2/config/exclude_joints", "null", 1, 1, "the processor's exclude_joints is [], which is"},
+        {before, "steps/2/config/action_names/0", "\"base.pos\"", 1, 1,
+         "1 of action_names are not those of config.json's"},
         {config, "normalization_mapping", "{\"STATE\": \"MIN_MAX\"}", 1, 1,
          "normalization_mapping.STATE is MIN_MAX, but the processor's norm_map says QUANTILES"},
         {config, "tokenizer_max_length", "77", 1, 1, "tokenizer_max_length is 77, but the tokenizer's step has"},
@@ -92,6 +97,10 @@ static void a_base_is_one_line(void **state) {
     tells(1, 0, "neither state nor actions have statistics, as in a base model");
     folder_patch(config, "pretrained_path", "\"lerobot/pi05_base\"");
     tells(2, 1, "the actions are not unnormalised, since the step names no state file");
+    folder_patch(config, "input_features/observation.state", NULL);
+    tells(3, 0, "input_features has no \"observation.state\": its length is 32, LeRobot's default");
+    folder_patch(config, "output_features/action", NULL);
+    tells(4, 0, "output_features has no \"action\": there are 32 actions, LeRobot's default");
     folder_remove();
 }
 
@@ -128,6 +137,66 @@ static void lost_statistics_are_told(void **state) {
     tells(0, 0, "");
     write_statistics(action_file, "actions", 7, 0, 1);
     tells(1, 1, "has \"actions.max\" and no \"action.q01\"");
+    folder_remove();
+}
+
+/* Spans and deviations: negative ones are refused, those of 0 in the state are told. */
+static void spans_of_the_state(void **state) {
+    static const struct {
+        const char *mode, *piece;
+    } negative[] = {
+        {"\"QUANTILES\"", "tensor \"observation.state.q99\"[0] is 1, expected at least q01, which is 2"},
+        {"\"MIN_MAX\"", "tensor \"observation.state.max\"[0] is 1, expected at least min, which is 2"},
+        {"\"MEAN_STD\"", NULL},
+    };
+    openpi_policy *policy;
+    openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
+    (void)state;
+    options.tokenizer = GOLDEN "/tokenizer.model";
+    folder_copy("pi05_relative");
+    for (int i = 0; i < 3; i++) {
+        folder_patch(before, "steps/3/config/norm_map/STATE", negative[i].mode);
+        write_statistics(state_file, "observation.state", 8, 2, negative[i].piece ? 1 : -1);
+        REFUSES(openpi_policy_open(folder_name, &options, &policy, &error), OPENPI_BAD_FILE,
+                negative[i].piece ? negative[i].piece
+                                  : "tensor \"observation.state.std\"[0] is -1, expected at least 0");
+    }
+    write_statistics(state_file, "observation.state", 8, 2, 0);
+    policy = open_folder(NULL);
+    int level = 1, told = 0;
+    const char *text;
+    for (int i = 0; (text = openpi_policy_note(policy, i, &level)); i++)
+        told += !level && strstr(text, "of the state have no span in dimension 0, 1, 2, 3, 4, 5, 6, 7: a");
+    assert_int_equal(told, 1);
+    openpi_policy_close(policy);
+    folder_remove();
+}
+
+/* norm_stats is named where it is taken and nowhere else. */
+static void the_remedy_is_one(void **state) {
+    static const struct {
+        const char *path, *value;
+        int named;
+    } cases[] = {{"steps/0/state_file", NULL, 1},
+                 {"steps/0/config/norm_map/ACTION", NULL, 0},
+                 {"steps/0/config/norm_map/ACTION", "\"MIN_MAX\"", 0},
+                 {"steps/0", NULL, 0}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        folder_copy("pi05_relative");
+        write_statistics(action_file, NULL, 0, 0, 0);
+        folder_patch(after, cases[i].path, cases[i].value);
+        openpi_policy *policy = open_folder(NULL);
+        const char *text;
+        int told = 0, named = 0;
+        for (int n = 0; (text = openpi_policy_note(policy, n, NULL)); n++) {
+            told += strstr(text, "the actions are not unnormalised") != NULL;
+            named += strstr(text, "norm_stats") != NULL;
+        }
+        assert_int_equal(told, 1);
+        assert_int_equal(named, cases[i].named);
+        openpi_policy_close(policy);
+    }
     folder_remove();
 }
 
@@ -197,6 +266,32 @@ static void half_is_taken(void **state) {
     folder_remove();
 }
 
+static int tells_of_tokenizer(const openpi_policy *policy) {
+    const char *text;
+    for (int i = 0; (text = openpi_policy_note(policy, i, NULL)); i++)
+        if (strstr(text, "names the tokenizer \"my-org/my-tokenizer\", which is not PaliGemma's; ")) return 1;
+    return 0;
+}
+
+/* One that lies there stands in for another's name. */
+static void a_tokenizer_in_the_folder_is_told(void) {
+    char path[256];
+    size_t bytes;
+    openpi_policy *policy = NULL;
+    folder_patch(before, "steps/5/config/tokenizer_name", "\"my-org/my-tokenizer\"");
+    snprintf(path, sizeof path, "%s/tokenizer.model", folder_name);
+    char *data = golden_read(GOLDEN "/tokenizer.model", &bytes);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
+    fclose(file);
+    free(data);
+    WORKS(openpi_policy_open(folder_name, NULL, &policy, &error));
+    assert_true(tells_of_tokenizer(policy));
+    openpi_policy_close(policy);
+    unlink(path);
+}
+
 static void tokenizers_by_name(void **state) {
     static const struct {
         const char *name;
@@ -219,8 +314,10 @@ static void tokenizers_by_name(void **state) {
         REFUSES(openpi_policy_open(folder_name, &options, &policy, &error), cases[i].status, cases[i].piece);
         openpi_policy_close(policy);
         policy = open_folder(NULL);                                  /* given: the caller decides */
+        assert_false(tells_of_tokenizer(policy));
         openpi_policy_close(policy);
     }
+    a_tokenizer_in_the_folder_is_told();
     folder_remove();
 }
 
@@ -268,7 +365,8 @@ int main(void) {
         cmocka_unit_test(contradictions_are_told), cmocka_unit_test(a_base_is_one_line),
         cmocka_unit_test(lost_statistics_are_told), cmocka_unit_test(given_statistics_are_taken),
         cmocka_unit_test(half_is_taken),           cmocka_unit_test(tokenizers_by_name),
-        cmocka_unit_test(eps_is_lerobots),
+        cmocka_unit_test(eps_is_lerobots),         cmocka_unit_test(spans_of_the_state),
+        cmocka_unit_test(the_remedy_is_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
