@@ -16,7 +16,7 @@
 #include "model/tensor_names.h"
 #include "model/tensors_build.h"
 
-enum { NAME_BYTES = 256 };
+enum { NAME_BYTES = ADAPTER_NAME_BYTES };
 
 struct adapter_change {
     char target[NAME_BYTES];     /* the weight's name in the checkpoint                                   */
@@ -56,6 +56,16 @@ static int target_of(const char *name, size_t tail, const char *with, char targe
     return snprintf(target, NAME_BYTES, "%.*s%s", length, name, with) < NAME_BYTES;
 }
 
+/* "base_model.model.model.state_proj.lora_A.weight" -> "model.state_proj", as peft's config names it. A whole
+ * tensor's is what stands before its last dot. 0: too long. */
+static int module_of(const tensor *t, char module[NAME_BYTES]) {
+    const char *name = t->name + sizeof prefix - 1, *dot = strrchr(name, '.');
+    size_t length = ends(t->name, tail_a) ? strlen(name) - (sizeof tail_a - 1)
+                    : dot                 ? (size_t)(dot - name)
+                                          : 0;
+    return length && length < NAME_BYTES && snprintf(module, NAME_BYTES, "%.*s", (int)length, name) > 0;
+}
+
 /* ---- opening ---- */
 
 static openpi_status bad_name(const tensor *t, openpi_error *error) {
@@ -91,6 +101,10 @@ static openpi_status find_half(const adapter *adapter, const tensor *half, const
 static openpi_status check_pair(const adapter *adapter, adapter_change *c, const char *module,
                                 openpi_error *error) {
     const char *field;
+    if (!adapter_config_changes(&adapter->config, module, &field))
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: tensor \"%s\" is there, but \"%s\" of %s leaves its module out", c->a->file,
+                      c->a->name, field, adapter->config.path);
     int expected = adapter_config_rank(&adapter->config, module, &field);
     TRY(check_matrix(c->a, error));
     TRY(check_matrix(c->b, error));
@@ -114,10 +128,8 @@ static openpi_status add_pair(adapter *adapter, const tensor *t, openpi_error *e
     if (ends(t->name, tail_b)) return OPENPI_OK;               /* added with its A */
     adapter_change *c = &adapter->changes[adapter->count++];
     *c = (adapter_change){.a = t, .b = other, .adapter = adapter};
-    size_t length = strlen(t->name) - (sizeof tail_a - 1) - (sizeof prefix - 1);
-    if (length >= sizeof module || !target_of(t->name, sizeof tail_a - 1, ".weight", c->target))
+    if (!target_of(t->name, sizeof tail_a - 1, ".weight", c->target) || !module_of(t, module))
         return bad_name(t, error);
-    snprintf(module, sizeof module, "%.*s", (int)length, t->name + sizeof prefix - 1);
     return check_pair(adapter, c, module, error);
 }
 
@@ -209,6 +221,12 @@ int adapter_count(const adapter *adapter) { return adapter->count; }
 const char *adapter_target(const adapter *adapter, int index) { return adapter->changes[index].target; }
 const tensor *adapter_tensor(const adapter *adapter, int index) { return adapter->changes[index].a; }
 int adapter_applied(const adapter *adapter, int index) { return adapter->changes[index].applied; }
+
+void adapter_module(const adapter *adapter, int index, char module[ADAPTER_NAME_BYTES]) {
+    if (!module_of(adapter->changes[index].a, module)) module[0] = 0;
+}
+
+const struct adapter_config *adapter_settings(const adapter *adapter) { return &adapter->config; }
 
 int adapter_rank(const adapter *adapter, int index, double *factor) {
     *factor = adapter->changes[index].factor;

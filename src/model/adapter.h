@@ -13,6 +13,8 @@
 
 typedef struct adapter adapter;
 
+enum { ADAPTER_NAME_BYTES = 256 };
+
 /* Reads the config and the names and shapes of the tensors; every pair is whole and of its rank. */
 openpi_status adapter_open(const char *folder, adapter **out, openpi_error *error);
 void adapter_close(adapter *adapter);
@@ -24,6 +26,9 @@ int adapter_count(const adapter *adapter);
 const char *adapter_target(const adapter *adapter, int index);
 const tensor *adapter_tensor(const adapter *adapter, int index);
 int adapter_applied(const adapter *adapter, int index);
+/* The module as the config names it, "model.….q_proj"; and the config. */
+void adapter_module(const adapter *adapter, int index, char module[ADAPTER_NAME_BYTES]);
+const struct adapter_config *adapter_settings(const adapter *adapter);
 /* The rank of a pair, and what B·A is multiplied by; 0: the weight is replaced. */
 int adapter_rank(const adapter *adapter, int index, double *factor);
 /* Makes the checkpoint's tensor a changed one: its type is F32 for a pair, the adapter's own for a
@@ -41,6 +46,11 @@ openpi_status adapter_check(const adapter *adapter, openpi_error *error);
 typedef struct adapter_change adapter_change;
 void adapter_read(const adapter_change *change, int rounded, dtype type, int64_t first, int64_t count,
                   void *out);
+
+/* Tells what the config promises and the file lacks: modules without tensors, layers between those that are
+ * changed, and a factor of 0. `base`: the checkpoint's tensors (adapter_missing.c). */
+struct notes;
+void adapter_tell(const adapter *adapter, const tensors *base, struct notes *notes);
 
 /* {"modules": [{"module", "layers", "rank", "factor"}], "replaced": [name], "unused": n}; NULL: no memory.
  * Modules that differ in their layer only are one row, with "*" for the layer (adapter_describe.c). */

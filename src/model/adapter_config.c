@@ -47,9 +47,9 @@ static char kind_of(const char *c, char last) {
     return strchr("*+?", *c) ? 'q' : strchr("([", *c) ? *c : 'a';
 }
 
-/* Python's syntax as POSIX's extended one. 0: it has what this does not translate. */
-static int translate(const char *key, char *out, size_t bytes) {
-    size_t used = (size_t)snprintf(out, bytes, "^(.*\\.)?(");
+/* Python's syntax as POSIX's extended one, after `begin`. 0: it has what this does not translate. */
+static int translate(const char *key, const char *begin, char *out, size_t bytes) {
+    size_t used = (size_t)snprintf(out, bytes, "%s", begin);
     int inside = 0;
     char last = 'a';
     for (const char *c = key; *c; c++) {
@@ -78,8 +78,9 @@ static openpi_status read_pattern(const adapter_config *c, const char *field, co
         return report(error, OPENPI_BAD_FILE, "%s: \"%s\" of \"%s\" is %s, expected %s", c->path, field, key,
                       json_kind(value), rank ? "an integer from 1 to 65536" : "a number");
     locale_t before = ascii_enter();                     /* where "[a-z]" ends is the locale's else */
-    int failed = translate(key, text, sizeof text) ? regcomp(&out->regex, text, REG_EXTENDED | REG_NOSUB)
-                                                   : REG_BADPAT;
+    int failed = translate(key, "^(.*\\.)?(", text, sizeof text)
+                     ? regcomp(&out->regex, text, REG_EXTENDED | REG_NOSUB)
+                     : REG_BADPAT;
     ascii_leave(before);
     if (failed == REG_ESPACE) return report_no_memory(error, sizeof text, c->path);
     if (failed)
@@ -151,6 +152,10 @@ static openpi_status check_fields(adapter_config *c, openpi_error *error) {
         return report(error, OPENPI_UNSUPPORTED, "%s: \"peft_type\" is \"%s\", expected \"LORA\"", c->path,
                       type ? type : "null");
     TRY(closed_world_check("adapter_config.json", c->root, c->path, "", error));
+    if (init && !json_is_string(init) && !json_is_boolean(init) && !json_is_null(init))
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: \"init_lora_weights\" is %s, expected true, false or a string", c->path,
+                      json_kind(init));
     if (json_is_string(init) && changes_base(json_string_value(init)))
         return report(error, OPENPI_UNSUPPORTED,
                       "%s: \"init_lora_weights\" is \"%s\", which changed the base before the training, "
@@ -237,4 +242,64 @@ int adapter_config_saves(const adapter_config *c, const char *tensor) {
             if ((size_t)(dot - tensor) >= length && !strncmp(dot - length, tail, length)) return 1;
     }
     return 0;
+}
+
+/* ---- which modules ---- */
+
+static int is_named(const char *module, const char *name) {
+    size_t length = strlen(module), end = name ? strlen(name) : 0;
+    return end && length >= end && !strcmp(module + length - end, name) &&
+           (length == end || module[length - end - 1] == '.');
+}
+
+/* 1: the whole name matches, 0: it does not, -1: the pattern is not understood here. */
+static int matches_whole(const char *pattern, const char *module) {
+    char text[PATTERN_BYTES * 2];
+    regex_t regex;
+    if (!strcmp(pattern, "all-linear") || !translate(pattern, "^(", text, sizeof text)) return -1;
+    locale_t before = ascii_enter();
+    int found = regcomp(&regex, text, REG_EXTENDED | REG_NOSUB) ? -1 : 1;
+    if (found == 1) {
+        found = !regexec(&regex, module, 0, NULL, 0);
+        regfree(&regex);
+    }
+    ascii_leave(before);
+    return found;
+}
+
+/* "target_modules" and "exclude_modules": names or ends of names, or one pattern of whole names. */
+static int lists(const adapter_config *c, const char *field, const char *module) {
+    const json_t *value = json_object_get(c->root, field);
+    if (json_is_string(value)) return matches_whole(json_string_value(value), module);
+    if (!json_is_array(value)) return -1;
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (is_named(module, json_string_value(json_array_get(value, i)))) return 1;
+    return 0;
+}
+
+/* "layers_to_transform": a number or numbers; the layer is the last number of the name. */
+static int has_layer(const adapter_config *c, const char *module) {
+    const json_t *layers = json_object_get(c->root, "layers_to_transform"),
+                 *pattern = json_object_get(c->root, "layers_pattern");
+    long layer = -1;
+    if ((!json_is_integer(layers) && !json_array_size(layers)) || (pattern && !json_is_null(pattern)))
+        return -1;
+    for (const char *dot = strchr(module, '.'); dot; dot = strchr(dot + 1, '.')) {
+        char *after;
+        long number = strtol(dot + 1, &after, 10);
+        if (after > dot + 1 && *after == '.') layer = number;
+    }
+    if (json_is_integer(layers)) return json_integer_value(layers) == layer;
+    for (size_t i = 0; i < json_array_size(layers); i++)
+        if (json_integer_value(json_array_get(layers, i)) == layer) return 1;
+    return 0;
+}
+
+int adapter_config_changes(const adapter_config *c, const char *module, const char **field) {
+    int target = lists(c, "target_modules", module);
+    *field = lists(c, "exclude_modules", module) == 1 ? "exclude_modules"
+             : !target                                ? "target_modules"
+             : !has_layer(c, module)                  ? "layers_to_transform"
+                                                      : NULL;
+    return *field ? 0 : target;
 }

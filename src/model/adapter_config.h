@@ -31,4 +31,8 @@ double adapter_config_factor(const adapter_config *config, const char *module);
 /* 1: the tensor of a module, "….state_proj.weight", is one of "modules_to_save". */
 int adapter_config_saves(const adapter_config *config, const char *tensor);
 
+/* 1: the module, "model.….q_proj", is one that the config changes; 0: it leaves it out, and *field is the key
+ * that does; -1: it does not say, or by a pattern that is not understood here. */
+int adapter_config_changes(const adapter_config *config, const char *module, const char **field);
+
 #endif

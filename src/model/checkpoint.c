@@ -146,6 +146,7 @@ static openpi_status apply_adapter(checkpoint *c, const char *folder, openpi_err
         if (place < 0) return bad_target(c, adapter_tensor(adapter, i), target, error);
         TRY(tensors_change(c->tensors, place, i, error));
     }
+    adapter_tell(adapter, c->tensors, &c->notes);
     return OPENPI_OK;
 }
 

@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "adapter_write.h"
+#include "base/notes.h"
 #include "model/adapter.h"
 #include "orbax_write.h"
 #include "policy_golden.h"
@@ -275,6 +276,8 @@ static void bad_configs(void **state) {
          "\"trainable_token_indices\" is {\"a\": [1]}, expected"},
         {"\"r\": 2, \"lora_alpha\": 2, \"init_lora_weights\": \"pissa_niter_4\"", OPENPI_UNSUPPORTED,
          "\"init_lora_weights\" is \"pissa_niter_4\", which changed the base"},
+        {"\"r\": 2, \"lora_alpha\": 2, \"init_lora_weights\": 3", OPENPI_BAD_FILE,
+         "\"init_lora_weights\" is an integer, expected true, false or a string"},
         {"\"r\": 2, \"lora_alpha\": 2, \"init_lora_weights\": \"magic\"", OPENPI_UNSUPPORTED,
          "\"init_lora_weights\" is \"magic\", which is not known"},
         {"\"r\": 2, \"lora_alpha\": 2, \"lora_bias\": 0", OPENPI_UNSUPPORTED, "\"lora_bias\" is 0, expected"},
@@ -486,10 +489,113 @@ static void patterns(void **state) {
     }
 }
 
+/* A pair on a module that the config's other keys leave out, as peft takes them: no pair is skipped. */
+static void modules_left_out(void **state) {
+    static const struct {
+        const char *fields, *left_out_by;
+    } rows[] = {
+        {"\"target_modules\": [\"v_proj\", \"q_proj\"]", NULL},
+        {"\"target_modules\": [\"self_attn.q_proj\"]", NULL},
+        {"\"target_modules\": [\"model.layers.2.self_attn.q_proj\"]", NULL},
+        {"\"target_modules\": [\"v_proj\"]", "target_modules"},
+        {"\"target_modules\": [\"proj\"]", "target_modules"},
+        {"\"target_modules\": []", "target_modules"},
+        {"\"target_modules\": \"all-linear\"", NULL},
+        {"\"target_modules\": null", NULL},
+        {"\"target_modules\": \".*\\\\.(q|v)_proj\"", NULL},
+        {"\"target_modules\": \"q_proj\"", "target_modules"},
+        {"\"target_modules\": \".*(?!v)_proj\"", NULL},
+        {"\"exclude_modules\": [\"v_proj\"]", NULL},
+        {"\"exclude_modules\": [\"q_proj\"]", "exclude_modules"},
+        {"\"exclude_modules\": \".*q_proj\"", "exclude_modules"},
+        {"\"layers_to_transform\": [0, 2]", NULL},
+        {"\"layers_to_transform\": 2", NULL},
+        {"\"layers_to_transform\": []", NULL},
+        {"\"layers_to_transform\": [0, 1]", "layers_to_transform"},
+        {"\"layers_to_transform\": 1", "layers_to_transform"},
+        {"\"layers_to_transform\": [1], \"layers_pattern\": \"blocks\"", NULL},
+    };
+    scratch place;
+    (void)state;
+    assert_int_equal(scratch_open(&place), 0);
+    pair_add(&change, "model.layers.2.self_attn.q_proj", DTYPE_F32, 2, 5, 6, 1);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char fields[300], piece[300];
+        adapter *adapter = NULL;
+        snprintf(fields, sizeof fields, "\"r\": 2, \"lora_alpha\": 2, %s", rows[i].fields);
+        adapter_write(&change, place.folder, fields);
+        snprintf(piece, sizeof piece, "q_proj.lora_A.weight\" is there, but \"%s\" of ",
+                 rows[i].left_out_by ? rows[i].left_out_by : "");
+        if (rows[i].left_out_by)
+            REFUSES(adapter_open(place.folder, &adapter, &error), OPENPI_BAD_FILE, piece);
+        else WORKS(adapter_open(place.folder, &adapter, &error));
+        adapter_close(adapter);
+    }
+    list_free(&change);
+    scratch_close(&place);
+}
+
+/* A base of three layers, an adapter with q_proj in the layers of `layers`: what is told, once. */
+static void what_lacks_is_told(void **state) {
+    static const struct {
+        const char *layers, *fields, *piece;
+    } rows[] = {
+        {"012", "\"lora_alpha\": 2", NULL},
+        {"012", "\"lora_alpha\": 2, \"target_modules\": [\"q_proj\"]", NULL},
+        {"012", "\"lora_alpha\": 2, \"target_modules\": [\"q_proj\", \"k_proj\"]",
+         "\"target_modules\" has \"k_proj\", but adapter_model.safetensors has no tensor of it: the base's"},
+        {"012", "\"lora_alpha\": 2, \"modules_to_save\": [\"state_proj\"]",
+         "\"modules_to_save\" has \"state_proj\", but adapter_model.safetensors has no tensor of it"},
+        {"012", "\"lora_alpha\": 2, \"modules_to_save\": [\"self_attn\"]", NULL},
+        {"02", "\"lora_alpha\": 2", NULL},
+        {"02", "\"lora_alpha\": 2, \"target_modules\": [\"q_proj\"]",
+         "\"target_modules\" has \"model.gemma.layers.1.self_attn.q_proj\", but"},
+        {"01", "\"lora_alpha\": 2, \"target_modules\": \".*q_proj\"",
+         "\"target_modules\" has \"model.gemma.layers.2.self_attn.q_proj\", but"},
+        {"12", "\"lora_alpha\": 2, \"target_modules\": [\"q_proj\"]",
+         "\"model.gemma.layers.0.self_attn.q_proj\", but"},
+        {"1", "\"lora_alpha\": 2, \"target_modules\": [\"q_proj\"]",
+         "\"model.gemma.layers.0.self_attn.q_proj\" and others, but"},
+        {"12", "\"lora_alpha\": 2, \"target_modules\": \".*[12].*q_proj\"", NULL},
+        {"0", "\"lora_alpha\": 2, \"target_modules\": [\"q_proj\"], \"layers_to_transform\": [0]", NULL},
+        {"012", "\"lora_alpha\": 0", "\"lora_alpha\" is 0: its pairs change nothing"},
+        {"012", "\"lora_alpha\": -1",
+         "\"lora_alpha\" is -1: its pairs change the weights the other way round"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        scratch place;
+        char name[128], fields[300];
+        notes told = {0};
+        int warning = 0;
+        assert_int_equal(scratch_open(&place), 0);
+        for (int layer = 0; layer < 3; layer++) {
+            snprintf(name, sizeof name, "gemma.layers.%d.self_attn.q_proj.weight", layer);
+            list_random(&base, name, DTYPE_F32, 6, 5, 1);
+            snprintf(name, sizeof name, "model.gemma.layers.%d.self_attn.q_proj", layer);
+            if (strchr(rows[i].layers, '0' + layer)) pair_add(&change, name, DTYPE_F32, 2, 5, 6, 1);
+        }
+        snprintf(fields, sizeof fields, "\"r\": 2, %s", rows[i].fields);
+        list_write(&base, place.folder, "model.safetensors");
+        adapter_write(&change, place.folder, fields);
+        tensors *list = apply(scratch_path(&place, "model.safetensors"), place.folder);
+        adapter_tell(tensors_adapter(list), list, &told);
+        const char *text = notes_get(&told, 0, &warning);
+        if (!text != !rows[i].piece || (text && (!strstr(text, rows[i].piece) || !warning)))
+            fail_msg("row %zu: \"%s\"", i, text ? text : "nothing is told");
+        assert_null(notes_get(&told, 1, NULL));
+        tensors_close(list);
+        list_free(&base);
+        list_free(&change);
+        scratch_close(&place);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merged_wide), cmocka_unit_test(replaced),    cmocka_unit_test(rounded_once),
         cmocka_unit_test(bad_configs), cmocka_unit_test(bad_tensors), cmocka_unit_test(cut_files),
-        cmocka_unit_test(patterns)};
+        cmocka_unit_test(patterns),    cmocka_unit_test(modules_left_out),
+        cmocka_unit_test(what_lacks_is_told)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
