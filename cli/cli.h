@@ -200,8 +200,9 @@ void machine_options(const machine_values *values, char text[SWITCH_TEXT], openp
 void machine_say_table(const verb *verb, const openpi_engine_info *info, const openpi_session *session);
 /* What of the table is ignored, if anything, on stderr: kernels have changed since. */
 void machine_warn_table(const verb *verb, const openpi_engine_info *info);
-/* Writes what loading told of (openpi_note) to standard error, each sentence once.
- * Either may be NULL. */
+/* A sentence of openpi_note or an openpi_tell on standard error. */
+void machine_say_note(const verb *verb, const char *text, int warning);
+/* What loading told of (openpi_note), each sentence once. Either may be NULL. */
 void machine_say_notes(const verb *verb, const openpi_engine *engine, const openpi_policy *policy);
 
 /* The folder where openpi keeps the tokenizer that it downloads: ~/.cache/openpi/big_vision. NULL: no home

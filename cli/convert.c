@@ -64,6 +64,11 @@ static int check_force(const convert_values *v, const char *folder, const char *
     return END_FINE;
 }
 
+static void say(void *bar, const char *text, int warning) {
+    progress_end(bar);
+    machine_say_note(&verb_convert, text, warning);
+}
+
 static int convert_run(const void *values, char **positional, int count) {
     const convert_values *v = values;
     openpi_convert_options options = OPENPI_CONVERT_OPTIONS_INIT;
@@ -87,7 +92,8 @@ static int convert_run(const void *values, char **positional, int count) {
     options.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
     options.shard_bytes = v->shard_bytes;
     options.progress = progress_show;
-    options.progress_user = &bar;
+    options.progress_user = options.tell_user = &bar;
+    options.tell = say;
     progress_start(&bar);
     bar.bytes = 1;
     openpi_status status = openpi_convert(checkpoint, output_folder(folder), &options, &error);

@@ -62,7 +62,7 @@ void machine_warn_table(const verb *verb, const openpi_engine_info *info) {
                 info->table_ignored);
 }
 
-static void say_note(const verb *verb, const char *text, int warning) {
+void machine_say_note(const verb *verb, const char *text, int warning) {
     openpi_error note = OPENPI_ERROR_INIT;
     char sentence[SENTENCE_TEXT];
     snprintf(note.message, sizeof note.message, "%s", text);
@@ -73,5 +73,6 @@ static void say_note(const verb *verb, const char *text, int warning) {
 void machine_say_notes(const verb *verb, const openpi_engine *engine, const openpi_policy *policy) {
     const char *text;
     int warning;
-    for (int i = 0; (text = openpi_note(engine, policy, i, &warning)); i++) say_note(verb, text, warning);
+    for (int i = 0; (text = openpi_note(engine, policy, i, &warning)); i++)
+        machine_say_note(verb, text, warning);
 }

@@ -132,6 +132,10 @@ typedef void (*openpi_progress)(void *user, const char *what, uint64_t done, uin
  * progress, on the calling thread. */
 typedef int (*openpi_cancel)(void *user);
 
+/* Tells what changes actions and is no error, a sentence a call, valid during it, on the calling thread.
+ * `warning` as of openpi_engine_note. */
+typedef void (*openpi_tell)(void *user, const char *sentence, int warning);
+
 /* ---- devices -------------------------------------------------------------------------------------- */
 
 typedef enum openpi_dtype {
@@ -234,10 +238,13 @@ typedef struct openpi_convert_options {
     openpi_cancel cancel;        /* asked with progress_user while the weights are written           */
     int without_lora;            /* as the engine's                                                  */
     int missing_chunks_are_zero; /* as the engine's                                                  */
+    openpi_tell tell;            /* what openpi_engine_note would tell of the checkpoint, which the new one
+                                    does not say any more; default nobody                            */
+    void *tell_user;
 } openpi_convert_options;
 
 #define OPENPI_CONVERT_OPTIONS_INIT \
-    {sizeof(openpi_convert_options), OPENPI_FILE_BF16, 0, 0, NULL, NULL, NULL, NULL, 0, 0}
+    {sizeof(openpi_convert_options), OPENPI_FILE_BF16, 0, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL}
 
 /* Writes the checkpoint (any that openpi_engine_open takes) into a new or empty folder outside of it, as
  * openpi's PyTorch port saves it (docs/convert.md): weights, config.json, assets and tokenizer; LoRA is

@@ -171,6 +171,13 @@ static openpi_status write_all(new_folder *to, const checkpoint *c, const model_
     return export_weights(c, &order, error);
 }
 
+static void tell_notes(const checkpoint *c, const openpi_convert_options *options) {
+    const char *text;
+    int warning;
+    for (int i = 0; options->tell && (text = notes_get(&c->notes, i, &warning)); i++)
+        options->tell(options->tell_user, text, warning);
+}
+
 static openpi_status convert(const char *path, const char *folder, const openpi_convert_options *options,
                              openpi_error *error) {
     const checkpoint_source source = {
@@ -185,6 +192,7 @@ static openpi_status convert(const char *path, const char *folder, const openpi_
     if (status == OPENPI_OK) status = check_apart(place.base, folder, error);
     if (status == OPENPI_OK && place.adapter) status = check_apart(place.adapter, folder, error);
     if (status == OPENPI_OK) status = checkpoint_open_source(&source, &checkpoint, error);
+    if (status == OPENPI_OK) tell_notes(checkpoint, options);
     if (status == OPENPI_OK) status = pool_create(options->threads, 0, &pool, error);
     if (status == OPENPI_OK) status = write_all(&to, checkpoint, &place, pool, options, error);
     new_folder_end(&to, status != OPENPI_OK);

@@ -20,7 +20,7 @@
     X(openpi_device, OPENPI_DEVICE_INIT, name, memory_bytes)                           \
     X(openpi_dims, OPENPI_DIMS_INIT, vocab, reserved)                                  \
     X(openpi_synthetic, OPENPI_SYNTHETIC_INIT, dims.vocab, reserved)                   \
-    X(openpi_convert_options, OPENPI_CONVERT_OPTIONS_INIT, threads, missing_chunks_are_zero)            \
+    X(openpi_convert_options, OPENPI_CONVERT_OPTIONS_INIT, threads, tell_user)           \
     X(openpi_switch, OPENPI_SWITCH_INIT, name, text)                                   \
     X(openpi_engine_options, OPENPI_ENGINE_OPTIONS_INIT, device, reserved)             \
     X(openpi_engine_info, OPENPI_ENGINE_INFO_INIT, dims.vocab, table_ignored)          \

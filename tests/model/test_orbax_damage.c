@@ -146,6 +146,13 @@ static int cut_files(const char *root, const char *folder, size_t step) {
     return used;
 }
 
+/* A copy of the arrays that lie in files, to be damaged. */
+static void open_copy(scratch *s, char root[100]) {
+    assert_int_equal(scratch_open(s), 0);
+    snprintf(root, 100, "%s/c", s->folder);
+    folder_copy(ORBAX "zarr_files/params", root);
+}
+
 /* Files that are read: the manifest, the root's nodes, the values. One process' own manifest and nodes are
  * not. */
 static void test_cut_files(void **state) {
@@ -181,9 +188,7 @@ static void test_flipped_chunks(void **state) {
     char root[100], path[600], named[200];
     int found = 0;
     (void)state;
-    assert_int_equal(scratch_open(&s), 0);
-    snprintf(root, sizeof root, "%s/c", s.folder);
-    folder_copy(ORBAX "zarr_files/params", root);
+    open_copy(&s, root);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         openpi_error error = OPENPI_ERROR_INIT;
         char *bytes, tensor[200];
@@ -234,6 +239,16 @@ static const char *gone(const char *root, const char *metadata, missing_chunks m
     return told;
 }
 
+/* `chunks` of them are told, or -1 and the sentence, which has the piece. */
+static void tells(const char *root, const char *metadata, missing_chunks missing, int chunks,
+                  const char *piece) {
+    int found;
+    const char *told = gone(root, metadata, missing, &found);
+    if (found != chunks || !strstr(told, piece) || (!*piece && *told))
+        fail_msg("%s: %d chunks, %s; expected %d, %s", metadata ? metadata : "no _METADATA", found, told,
+                 chunks, piece);
+}
+
 /* A chunk that is not there: the checkpoint says whether zeros were saved, as Orbax reads it. */
 static void test_gone_chunk(void **state) {
     static const struct {
@@ -258,18 +273,12 @@ static void test_gone_chunk(void **state) {
     };
     scratch s;
     char root[100], path[300];
-    int chunks;
     (void)state;
-    assert_int_equal(scratch_open(&s), 0);
-    snprintf(root, sizeof root, "%s/c", s.folder);
-    folder_copy(ORBAX "zarr_files/params", root);
+    open_copy(&s, root);
     snprintf(path, sizeof path, "%s/" ARRAY "/0.0", root);
     assert_int_equal(unlink(path), 0);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const char *told = gone(root, rows[i].metadata, rows[i].missing, &chunks);
-        if (chunks != rows[i].chunks || !strstr(told, rows[i].piece))
-            fail_msg("row %zu: %d chunks, %s", i, chunks, told);
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        tells(root, rows[i].metadata, rows[i].missing, rows[i].chunks, rows[i].piece);
     scratch_close(&s);
 }
 
@@ -283,19 +292,15 @@ static void test_gone_chunk(void **state) {
 static void test_gone_array(void **state) {
     scratch s;
     char root[100], path[300];
-    int chunks;
     (void)state;
-    assert_int_equal(scratch_open(&s), 0);
-    snprintf(root, sizeof root, "%s/c", s.folder);
-    folder_copy(ORBAX "zarr_files/params", root);
-    assert_string_equal(gone(root, ENTRY("kernel", "false"), MISSING_REFUSED, &chunks), "");
-    assert_string_equal(gone(root, ENTRY("other", "true"), MISSING_REFUSED, &chunks), "");
-    const char *told = gone(root, ENTRY("lora_a", "false"), MISSING_REFUSED, &chunks);
-    if (!strstr(told, "array \"params.PaliGemma.img.head.lora_a\" is not there, but ")) fail_msg("%s", told);
+    open_copy(&s, root);
+    tells(root, ENTRY("kernel", "false"), MISSING_REFUSED, 0, "");
+    tells(root, ENTRY("other", "true"), MISSING_REFUSED, 0, "");
+    tells(root, ENTRY("lora_a", "false"), MISSING_REFUSED, -1,
+          "array \"params.PaliGemma.img.head.lora_a\" is not there, but ");
     snprintf(path, sizeof path, "%s/" ARRAY "/.zarray", root);
     assert_int_equal(unlink(path), 0);
-    told = gone(root, NULL, MISSING_ZERO, &chunks);
-    if (!strstr(told, "array \"" ARRAY "\" has chunks but no .zarray")) fail_msg("%s", told);
+    tells(root, NULL, MISSING_ZERO, -1, "array \"" ARRAY "\" has chunks but no .zarray");
     scratch_close(&s);
 }
 
