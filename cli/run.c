@@ -71,6 +71,8 @@ static int prepare(run_job *j) {
                                       : openpi_request_prepare(j->request, &observation, &j->timing, &error);
     if (status != OPENPI_OK) return library_error(&verb_run, &error);
     j->timing.total_ms = now_ms() - start;
+    for (int d = 0; d < j->policy_info.action_dim; d++)
+        j->starts[d] = openpi_request_action_start(j->request, d);
     int end = take_noise(j);
     return end != END_FINE ? end : previous_prepare(&verb_run, &v->previous, j->request, &j->previous);
 }
@@ -243,7 +245,9 @@ static const option_row options[] = {
      "table for people; json {\"actions\": [[…]], \"timing\": {…}}; csv with a head line; npy float64 "
      "[horizon, actions] (default: what the name of --out ends in, else table)", .offset = AT(format)},
     {OPTION_FLAG, "json", "[-]", "as --format json", .offset = AT(json)},
-    {OPTION_OUTPUT, "plot", "FILE", "also draw the chunk into this SVG file", .offset = AT(plot)},
+    {OPTION_OUTPUT, "plot", "FILE",
+     "also draw the chunk into this SVG file; a dot at time 0 is the number of the state that an action "
+     "starts at, where the robot says which one that is", .offset = AT(plot)},
     {OPTION_OUTPUT, "out", "FILE",
      "write the result here instead of to stdout; the name's end says the form: .json, .csv, .npy, or .txt "
      "and none for the table", .offset = AT(out)},

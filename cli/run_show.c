@@ -23,6 +23,14 @@ static json_t *texts_json(const char *const *texts, int count) {
     return list;
 }
 
+/* Where each action starts, in its units; null where no number of the state is that. */
+static json_t *starts_json(const run_job *j) {
+    json_t *list = json_array();
+    for (int d = 0; d < j->policy_info.action_dim; d++)
+        json_array_append_new(list, isfinite(j->starts[d]) ? json_real(j->starts[d]) : json_null());
+    return list;
+}
+
 static json_t *run_head(const run_job *j) {
     const run_values *v = j->v;
     const openpi_session_info *s = &j->session_info;
@@ -44,6 +52,7 @@ static json_t *run_head(const run_job *j) {
     json_object_set_new(head, "steps", json_integer(s->steps));
     json_object_set_new(head, "action_names", texts_json(j->names, dims));
     json_object_set_new(head, "units", texts_json(j->units, dims));
+    json_object_set_new(head, "starts", starts_json(j));
     json_object_set_new(head, "rate_hz", rate > 0 ? json_real(rate) : json_null());
     return head;
 }
@@ -237,6 +246,7 @@ static void write_plot(FILE *file, const run_job *j) {
                                       .dims = j->policy_info.action_dim,
                                       .names = j->names,
                                       .units = j->units,
+                                      .starts = j->starts,
                                       .rate_hz = openpi_policy_rate(j->policy)});
 }
 

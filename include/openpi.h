@@ -643,6 +643,10 @@ OPENPI_API const char *openpi_note(const openpi_engine *engine, const openpi_pol
  */
 OPENPI_API const char *openpi_policy_action_name(const openpi_policy *policy, int action);
 OPENPI_API const char *openpi_policy_action_unit(const openpi_policy *policy, int action);
+/* Where an action starts: the number of the state that is now what the action will be, such as the position
+ * of the same joint. -1: none, as of a velocity, or not known. The robot's "starts" says it, or that the
+ * action is relative to that number; never its place alone. openpi_request_action_start gives the value. */
+OPENPI_API int openpi_policy_action_state(const openpi_policy *policy, int action);
 /* The request key of part 0, 1, … of the state ("observation/joint_position") and its *length (0: any); NULL:
  * no such part. The string is the policy's and valid until it is closed. */
 OPENPI_API const char *openpi_policy_state_key(const openpi_policy *policy, int part, int *length);
@@ -819,6 +823,11 @@ OPENPI_API const char *openpi_request_prompt(const openpi_request *request, size
 /* The state that was prepared, in the robot's units: [*count] doubles, valid until the next prepare or close.
  * NULL: nothing is prepared. */
 OPENPI_API const double *openpi_request_raw_state(const openpi_request *request, int *count);
+
+/* Where an action starts in the prepared state, in the action's units: the number that
+ * openpi_policy_action_state names; of ALOHA's real grippers, whose state is an opening, the angle that their
+ * actions command. A plot of a chunk shows it at time 0. NaN: none, or nothing is prepared. */
+OPENPI_API double openpi_request_action_start(const openpi_request *request, int action);
 
 /* The prepared state, normalised, before it is rounded to fp32 and padded: [*count] doubles, valid until the
  * next prepare or close. NULL: nothing is prepared. */

@@ -69,6 +69,7 @@ static void see_words(snapshot *s, const openpi_request *request) {
     const double *state = openpi_request_raw_state(request, &s->state_count);
     if (prompt) write_prompt(s, prompt, count);
     for (int i = 0; i < s->state_count; i++) s->state[i] = state[i];
+    for (int i = 0; i < OPENPI_ACTION_DIM; i++) s->starts[i] = openpi_request_action_start(request, i);
     s->truncated = openpi_request_prompt_truncated(request);
 }
 

@@ -27,6 +27,7 @@ typedef struct snapshot {
     int truncated;               /* 1: it has more tokens than the model takes                             */
     double state[OPENPI_ACTION_DIM];       /* [state_count], in the robot's units                          */
     int state_count;
+    double starts[OPENPI_ACTION_DIM];      /* where each action starts in the state; NaN: nowhere          */
 } snapshot;
 
 /* NULL: no memory. */

@@ -129,8 +129,11 @@ static void put_chunk(const state *s, const snapshot *chunk, text *out) {
         text_put(out, "null");
         return;
     }
-    text_put(out, "{\"executed\":%d,\"applied\":%s,\"delay\":%d,\"actions\":[", chunk->executed,
+    text_put(out, "{\"executed\":%d,\"applied\":%s,\"delay\":%d,\"starts\":[", chunk->executed,
              chunk->applied ? "true" : "false", chunk->delay);
+    for (int i = 0; i < s->action_dim; i++)
+        text_put(out, isfinite(chunk->starts[i]) ? "%s%.5g" : "%snull", i ? "," : "", chunk->starts[i]);
+    text_put(out, "],\"actions\":[");
     for (int i = 0; i < s->horizon * s->action_dim; i++)
         text_put(out, isfinite(chunk->actions[i]) ? "%s%.5g" : "%snull", i ? "," : "", chunk->actions[i]);
     text_put(out, "]}");

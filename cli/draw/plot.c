@@ -18,6 +18,9 @@ enum {
     TICKS = 6
 };
 
+/* Is there a dot for where action `d` starts? */
+static int starts_at(const action_plot *p, int d) { return p->starts && isfinite(p->starts[d]); }
+
 /* Round limits around column `d` and all others of its unit. */
 static svg_scale scale_of(const action_plot *p, int d) {
     double low = p->actions[d], high = low;
@@ -27,6 +30,9 @@ static svg_scale scale_of(const action_plot *p, int d) {
             low = fmin(low, p->actions[i * p->dims + other]);
             high = fmax(high, p->actions[i * p->dims + other]);
         }
+        if (!starts_at(p, other)) continue;
+        low = fmin(low, p->starts[other]);
+        high = fmax(high, p->starts[other]);
     }
     return svg_scale_of(low, high, 3);
 }
@@ -73,7 +79,23 @@ static void put_panel(FILE *file, const action_plot *p, int d, double x0, double
         fprintf(file, "<circle class=\"c0 b\" cx=\"%.2f\" cy=\"%.2f\" r=\"1.9\"/>",
                 horizon > 1 ? left + across * i : left + width / 2,
                 top + height - (p->actions[i * dims + d] - s.low) * up);
+    if (starts_at(p, d))
+        fprintf(file,
+                "<circle class=\"c1 b\" cx=\"%.2f\" cy=\"%.2f\" r=\"4\"><title>the state: "
+                "%.6g</title></circle>",
+                horizon > 1 ? left : left + width / 2, top + height - (p->starts[d] - s.low) * up,
+                p->starts[d]);
     fputc('\n', file);
+}
+
+/* What the axis counts, and what a dot is where there are any. */
+static void put_foot(FILE *file, const action_plot *p, double x, double y) {
+    int dots = 0;
+    for (int d = 0; d < p->dims; d++) dots |= starts_at(p, d);
+    svg_text(file, x, y, 0, "k m", NULL, p->rate_hz > 0 ? "seconds" : "step of the chunk");
+    if (!dots) return;
+    fprintf(file, "<circle class=\"c1 b\" cx=\"%d\" cy=\"%.1f\" r=\"4\"/>", MARGIN + 12, y - 4);
+    svg_text(file, MARGIN + 20, y, 0, "k", NULL, "the state");
 }
 
 void plot_actions(FILE *file, const action_plot *p) {
@@ -87,7 +109,6 @@ void plot_actions(FILE *file, const action_plot *p) {
     svg_block(file, MARGIN + 8, head - 2, space, "w", p->subtitle);
     for (int d = 0; d < p->dims; d++)
         put_panel(file, p, d, MARGIN + (double)(d % across) * PANEL_W, top + (double)(d / across) * PANEL_H);
-    svg_text(file, width / 2.0, height - 11, 0, "k m", NULL,
-             p->rate_hz > 0 ? "seconds" : "step of the chunk");
+    put_foot(file, p, width / 2.0, height - 11);
     svg_close(file);
 }

@@ -9,6 +9,8 @@ typedef struct action_plot {
     const double *actions;                 /* [horizon][dims], finite                                     */
     int horizon, dims;
     const char *const *names, *const *units;         /* [dims]; "": not known                             */
+    const double *starts;                  /* [dims]: the state that an action starts at, a dot at time 0;
+                                              NaN: none; NULL: none at all                                */
     double rate_hz;                        /* steps a second: the axis counts seconds; 0: it counts steps  */
 } action_plot;
 

@@ -106,6 +106,17 @@ static PyObject *text_tuple(const openpi_policy *policy, int count,
     return tuple;
 }
 
+/* Where each action starts in the state: numbers, None where it starts nowhere. */
+static PyObject *action_states(const openpi_policy *policy, int count) {
+    PyObject *tuple = PyTuple_New(count);
+    for (int d = 0; tuple && d < count; d++) {
+        int at = openpi_policy_action_state(policy, d);
+        PyObject *item = at < 0 ? Py_NewRef(Py_None) : PyLong_FromLong(at);
+        if (PyTuple_SetItem(tuple, d, item)) Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
 /* ((key, length), …) of the state's parts. */
 static PyObject *state_parts(const openpi_policy *policy) {
     int length, count = 0;
@@ -142,14 +153,15 @@ static PyObject *transform_info(PyObject *object, PyObject *nothing) {
     if (openpi_policy_get_info(policy->handle, &i, &error) != OPENPI_OK)
         return raise_status(state_of(object), "", &error);
     return Py_BuildValue(
-        "{s:s,s:(sss),s:i,s:i,s:i,s:i,s:O,s:O,s:s,s:s,s:s,s:N,s:N,s:N,s:d,s:N,s:N}", "robot", i.robot,
+        "{s:s,s:(sss),s:i,s:i,s:i,s:i,s:O,s:O,s:s,s:s,s:s,s:N,s:N,s:N,s:N,s:d,s:N,s:N}", "robot", i.robot,
         "cameras", i.cameras[0], i.cameras[1], i.cameras[2], "state_length", i.state_length, "action_dim",
         i.action_dim, "horizon", i.horizon, "max_prompt", i.max_prompt, "prompt_state",
         i.prompt_state ? Py_True : Py_False,
         "lerobot", i.lerobot ? Py_True : Py_False, "tokenizer", i.tokenizer, "tokenizer_kind",
         i.tokenizer_kind, "statistics", i.statistics, "state", state_parts(policy->handle), "action_names",
         text_tuple(policy->handle, i.action_dim, openpi_policy_action_name),
-        "action_units", text_tuple(policy->handle, i.action_dim, openpi_policy_action_unit), "rate_hz",
+        "action_units", text_tuple(policy->handle, i.action_dim, openpi_policy_action_unit), "action_states",
+        action_states(policy->handle, i.action_dim), "rate_hz",
         openpi_policy_rate(policy->handle), "reset_pose", reset_pose(policy->handle),
         "notes", note_tuple(policy->handle, policy_note));
 }

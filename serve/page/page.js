@@ -258,13 +258,16 @@ function line(values, first, scale, name) {
 // Step 0 is the new chunk's first; the chunk before it is moved so that the steps of both are under another.
 function plot(k, dims, last, before, actions) {
   const fresh = column(last, dims, k), old = before && last.executed >= 0 ? column(before, dims, k) : [];
-  const left = old.slice(last.executed), all = [...fresh, ...left].filter(Number.isFinite);
+  const left = old.slice(last.executed), start = last.starts[k] ?? NaN;
+  const all = [...fresh, ...left, start].filter(Number.isFinite);
   const low = Math.min(...all), high = Math.max(...all), span = high - low || 1;
   const scale = value => 95 - 90 * (value - low) / span;
   const svg = shape("svg", {viewBox: `0 0 ${Math.max(1, fresh.length - 1)} 100`, preserveAspectRatio: "none"});
   if (last.applied && last.delay) svg.append(shape("rect", {class: "lag", width: last.delay, height: 100}));
   if (left.length) svg.append(line(left, 0, scale, "old"));
   svg.append(line(fresh, 0, scale, "new"));
+  // A line without a length, whose round ends keep their shape where the picture is stretched.
+  if (Number.isFinite(start)) svg.append(shape("path", {class: "start", d: `M0 ${scale(start)}h0`}));
   return element("div", {}, [element("p", {}, [
     element("span", {textContent: actions.names[k] || "action " + k}),
     element("span", {textContent: `${low.toPrecision(3)} … ${high.toPrecision(3)}${unit(actions.units[k])}`})]), svg,

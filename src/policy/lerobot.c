@@ -230,3 +230,16 @@ void lerobot_actions_out(const lerobot *p, const float *reference, float *action
         for (int d = 0; d < p->action_dim; d++) actions[d] += reference[d] * (float)p->relative[d];
     }
 }
+
+int lerobot_start_state(const lerobot *p, int action) {
+    int normalized = 0, absolute = 0;
+    for (int i = 0; i < p->before_count; i++) {
+        if (p->before[i].kind == LEROBOT_RELATIVE && normalized) return -1;
+        normalized |= p->before[i].kind == LEROBOT_NORMALIZE;
+    }
+    for (int i = 0; i < p->after_count; i++) {
+        if (p->after[i].kind == LEROBOT_UNNORMALIZE && absolute) return -1;
+        absolute |= p->after[i].kind == LEROBOT_ABSOLUTE;
+    }
+    return absolute && p->relative[action] ? action : -1;
+}

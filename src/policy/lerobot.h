@@ -134,6 +134,10 @@ void lerobot_state_in(const lerobot *pipeline, float *state, float *reference, f
 /* actions[action_dim] of one step in place, from the model's to the robot's. */
 void lerobot_actions_out(const lerobot *pipeline, const float *reference, float *actions);
 
+/* The number of the state that an action is relative to, where the file's steps add it in the robot's units;
+ * else -1. config.json has no names of the state that could be compared with those of the actions. */
+int lerobot_start_state(const lerobot *pipeline, int action);
+
 /* x[count] in place. MEAN_STD: (x - mean)/(std + eps), its inverse x·std + mean. MIN_MAX, QUANTILES:
  * 2 (x - low)/(high - low) - 1 and its inverse; eps in place of a span of 0. */
 void lerobot_normalize(const lerobot_norm *norm, float *x, int count);

@@ -406,6 +406,12 @@ const char *openpi_policy_action_unit(const openpi_policy *policy, int action) {
     return policy->lerobot ? "" : policy->robot.units[action];
 }
 
+int openpi_policy_action_state(const openpi_policy *policy, int action) {
+    if (!policy || action < 0 || action >= policy->action_dim) return -1;
+    return policy->lerobot ? lerobot_start_state(&policy->pipeline, action)
+                           : robot_start_state(&policy->robot, action);
+}
+
 const char *openpi_policy_state_key(const openpi_policy *policy, int part, int *length) {
     int count = !policy ? 0 : policy->lerobot ? 1 : policy->robot.part_count;
     if (part < 0 || part >= count) return NULL;

@@ -549,6 +549,13 @@ const double *openpi_request_raw_state(const openpi_request *request, int *count
     return prepared ? request->raw_state : NULL;
 }
 
+double openpi_request_action_start(const openpi_request *request, int action) {
+    int at = request && request->prepared ? openpi_policy_action_state(request->policy, action) : -1;
+    if (at < 0 || at >= request->state_count) return NAN;
+    return request->policy->lerobot ? request->raw_state[at]
+                                    : robot_start_value(&request->policy->robot, action, request->raw_state);
+}
+
 const double *openpi_request_state(const openpi_request *request, int *count) {
     int prepared = request && request->prepared;
     if (count) *count = prepared ? request->state_count : 0;

@@ -87,17 +87,31 @@ static const double aloha_signs[7] = {1, -1, -1, 1, 1, 1, 1};
 
 enum { ALOHA_ARM = 7, ALOHA_GRIPPER = 6, ALOHA_DIMS = 14 };
 
-/* Gripper opening in 0 … 1 of the linear drive -> angle of the horn, in the range that the model was trained
- * with. */
-static double gripper_in(double v) {
+/* Gripper opening in 0 … 1 of the linear drive -> angle of the horn. */
+static double gripper_angle(double v) {
     double p = v * (0.05800 - 0.01844) + 0.01844;
     double s = (0.022 * 0.022 + p * p - 0.036 * 0.036) / (2 * 0.022 * p);
     s = s < -1.0 ? -1.0 : s > 1.0 ? 1.0 : s;
-    return (asin(s) - 0.5476) / (1.6296 - 0.5476);
+    return asin(s);
+}
+
+/* The angle of an opening, in the range that the model was trained with. */
+static double gripper_in(double v) {
+    return (gripper_angle(v) - 0.5476) / (1.6296 - 0.5476);
+}
+
+/* An angle in the robot's own range: openpi examples/aloha_real/constants.py, PUPPET_GRIPPER_JOINT_CLOSE and
+ * PUPPET_GRIPPER_JOINT_OPEN. */
+static double gripper_normalized(double angle) {
+    return (angle - -0.6213) / (1.4910 - -0.6213);
 }
 
 static double gripper_out(double v) {
-    return (v + 0.5476 - -0.6213) / (1.4910 - -0.6213);
+    return gripper_normalized(v + 0.5476);
+}
+
+double robot_gripper_command(double opening) {
+    return gripper_normalized(gripper_angle(opening));
 }
 
 void robot_state_in(const robot *robot, double *state) {

@@ -55,6 +55,17 @@ typedef struct robot_limit {
     double low, high;            /* infinite: no limit at that end                                        */
 } robot_limit;
 
+/* In which measure a number of the state is, compared with the action that starts there. */
+typedef enum robot_measure {
+    ROBOT_SAME_MEASURE,
+    ROBOT_ALOHA_GRIPPER,         /* an opening of ALOHA's real gripper, the action an angle of its motor  */
+} robot_measure;
+
+typedef struct robot_start {
+    int state;                   /* number of the state; -1: none                                         */
+    robot_measure measure;
+} robot_start;
+
 typedef struct robot {
     char name[ROBOT_KEY_BYTES];
     robot_camera cameras[ROBOT_CAMERAS];
@@ -70,6 +81,8 @@ typedef struct robot {
     double rate_hz;              /* steps a second; 0: unknown                                            */
     uint8_t delta[OPENPI_ACTION_DIM];         /* 1: the model's action is relative to the state           */
     int delta_count;             /* 0: no action is                                                       */
+    int has_starts;              /* 1: `starts` says where actions start; 0: relative ones at their number */
+    robot_start starts[OPENPI_ACTION_DIM];                 /* [action_dim]                                */
     robot_limit state_limits[OPENPI_ACTION_DIM];           /* of its numbers, as they come               */
     robot_limit action_limits[OPENPI_ACTION_DIM];          /* [action_dim], as they leave                */
     robot_transform transform;
@@ -116,6 +129,14 @@ const char *robot_describe_cameras(const robot *robot, char *out, size_t bytes);
 void robot_limit_all(const robot_limit *limits, int count, double *values);
 /* How many of the first `count` have a limit. */
 int robot_limit_count(const robot_limit *limits, int count);
+
+/* The number of the state that is now what an action will be; -1: none, or not known. */
+int robot_start_state(const robot *robot, int action);
+/* Its value in the action's units, of a state as it comes, which has that number; NAN: none. */
+double robot_start_value(const robot *robot, int action, const double *state);
+
+/* The normalised angle of ALOHA's real gripper at a normalised opening: what its actions command. */
+double robot_gripper_command(double opening);
 
 /* state[state_length] from the robot's to the model's units, in place. */
 void robot_state_in(const robot *robot, double *state);

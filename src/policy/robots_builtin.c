@@ -18,7 +18,9 @@ static const struct {
 } builtins[] = {
     /* Order, joints absolute, grippers 0 (closed) to 1 (open): openpi examples/aloha_real/real_env.py,
      * RealEnv. Joint names: examples/aloha_real/constants.py, JOINT_NAMES. Radians: openpi
-     * docs/norm_stats.md. Rate: examples/aloha_real/main.py, main (max_hz). */
+     * docs/norm_stats.md. Rate: examples/aloha_real/main.py, main (max_hz). Starts: RealEnv.get_qpos gives a
+     * gripper's opening (PUPPET_GRIPPER_POSITION_NORMALIZE_FN), set_gripper_pose takes an angle of its motor
+     * (PUPPET_GRIPPER_JOINT_UNNORMALIZE_FN). */
     {"aloha", JSON({
         "name": "aloha",
         "cameras": {
@@ -39,14 +41,18 @@ static const struct {
         "rate_hz": 50,
         "transform": "aloha",
         "delta": [6, -1, 6, -1],
+        "starts": [0, 1, 2, 3, 4, 5, {"state": 6, "as": "aloha_gripper"},
+                   7, 8, 9, 10, 11, 12, {"state": 13, "as": "aloha_gripper"}],
         "assets": "trossen"
     })},
-    /* Order and ranges as aloha's: gym_aloha/tasks/sim.py, BimanualViperXTask. Rate: openpi
-     * examples/aloha_sim/main.py, main (max_hz), and LeRobot envs/configs.py, AlohaEnv.fps. */
+    /* Order and ranges as aloha's, but openings of grippers in state and actions alike:
+     * gym_aloha/tasks/sim.py, BimanualViperXTask. Rate: openpi examples/aloha_sim/main.py, main (max_hz), and
+     * LeRobot envs/configs.py, AlohaEnv.fps. */
     {"aloha_sim", JSON({
         "like": "aloha",
         "name": "aloha_sim",
         "delta": [],
+        "starts": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13],
         "prompt": "Transfer cube",
         "assets": "lerobot/aloha_sim_transfer_cube_human"
     })},
@@ -66,6 +72,7 @@ static const struct {
         "action_names": ["joint_velocity_1", "joint_velocity_2", "joint_velocity_3", "joint_velocity_4",
                          "joint_velocity_5", "joint_velocity_6", "joint_velocity_7", "gripper_position"],
         "units": "normalized",
+        "starts": [null, null, null, null, null, null, null, 7],
         "rate_hz": 15,
         "assets": "droid"
     })},
@@ -77,6 +84,7 @@ static const struct {
         "action_names": ["joint_position_1", "joint_position_2", "joint_position_3", "joint_position_4",
                          "joint_position_5", "joint_position_6", "joint_position_7", "gripper_position"],
         "units": ["rad", "rad", "rad", "rad", "rad", "rad", "rad", "normalized"],
+        "starts": [0, 1, 2, 3, 4, 5, 6, 7],
         "delta": [7, -1]
     })},
     /* Six relative pose numbers and a gripper, all in -1 … 1: LeRobot envs/configs.py,
@@ -93,6 +101,7 @@ static const struct {
         "actions": 7,
         "action_names": ["x", "y", "z", "ax", "ay", "az", "gripper"],
         "units": "normalized",
+        "starts": [null, null, null, null, null, null, null],
         "rate_hz": 20,
         "assets": "physical-intelligence/libero"
     })},

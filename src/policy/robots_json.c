@@ -115,7 +115,7 @@ static openpi_status read_state(const json_t *root, const char *name, robot *out
     if (!size || size > ROBOT_PARTS)
         return report(error, OPENPI_BAD_FILE, "%s: \"state\" has %zu entries, expected 1 to %d", name, size,
                       ROBOT_PARTS);
-    out->part_count = out->state_length = 0;
+    out->part_count = out->state_length = out->has_starts = 0;
     memset(out->state_limits, 0, sizeof out->state_limits);
     json_object_foreach(object, key, value) {
         robot_part *part = &out->parts[out->part_count++];
@@ -195,8 +195,8 @@ static openpi_status read_labels(const json_t *root, const char *name, const cha
     return OPENPI_OK;
 }
 
-/* With another number of actions than the robot that it is like, the names and units of that robot do not
- * apply. */
+/* With another number of actions than the robot that it is like, what that robot says of them does not apply;
+ * with other names its starts do not. */
 static openpi_status read_actions(const json_t *root, const char *name, robot *out, openpi_error *error) {
     int before = out->action_dim;
     TRY(json_get_int(root, "actions", name, 1, OPENPI_ACTION_DIM, &out->action_dim, error));
@@ -205,6 +205,7 @@ static openpi_status read_actions(const json_t *root, const char *name, robot *o
         memset(out->units, 0, sizeof out->units);
         memset(out->action_limits, 0, sizeof out->action_limits);
     }
+    if (out->action_dim != before || json_object_get(root, "action_names")) out->has_starts = 0;
     TRY(read_labels(root, name, "action_names", 0, out->action_dim, out->action_names, error));
     TRY(read_labels(root, name, "units", 1, out->action_dim, out->units, error));
     for (int i = 0; i < out->action_dim; i++)
@@ -253,7 +254,7 @@ static openpi_status check_keys(const json_t *root, const char *name, openpi_err
         "like",    "name",    "about",      "cameras",       "layout",       "other_pictures", "state",
         "actions", "delta",   "transform",  "normalization", "prompt_state", "prompt",         "assets",
         "variant", "horizon", "max_prompt", "action_names",  "units",        "rate_hz",        "lora",
-        "questions", "reset_pose", "limits"};
+        "questions", "reset_pose", "limits", "starts"};
     enum { KNOWN = sizeof known / sizeof *known };
     const char *key;
     json_t *value;
@@ -379,6 +380,7 @@ static openpi_status read_record(const json_t *root, const char *name, robot *ou
     TRY(read_state(root, name, out, error));
     TRY(read_actions(root, name, out, error));
     TRY(read_delta(root, name, out, error));
+    TRY(robot_read_starts(root, name, out, error));
     TRY(robot_read_limits(root, name, out, error));
     TRY(get_keyword(root, "transform", name, transforms, &transform, error));
     TRY(get_keyword(root, "normalization", name, normalizations, &normalization, error));

@@ -462,6 +462,28 @@ static int well_formed(const char *text, int *polylines) {
     return depth == 0;
 }
 
+static int occurrences(const char *text, const char *part) {
+    int count = 0;
+    for (; (text = strstr(text, part)); text++) count++;
+    return count;
+}
+
+/* The angle of a closed gripper: openpi's _gripper_to_angular(0) is -1.07986555 (test_robots.c). */
+static const double closed = (-1.07986555 * (1.6296 - 0.5476) + 0.5476 + 0.6213) / (1.4910 + 0.6213);
+
+/* The dot of the first panel is at the first step, as high as its line has 0. */
+static void must_be_at_zero(const char *svg, const json_t *actions) {
+    const char *line = strstr(svg, "points=\"") + 8, *dot = strstr(svg, "<circle class=\"c1 b\"");
+    double x[2], y[2], cx, cy, value[2];
+    assert_int_equal(sscanf(line, "%lf,%lf %lf,%lf", &x[0], &y[0], &x[1], &y[1]), 4);
+    assert_int_equal(sscanf(dot, "<circle class=\"c1 b\" cx=\"%lf\" cy=\"%lf\"", &cx, &cy), 2);
+    for (size_t i = 0; i < 2; i++)
+        value[i] = json_number_value(json_array_get(json_array_get(actions, i), 0));
+    assert_true(value[0] != value[1]);
+    assert_true(cx == x[0]);
+    assert_true(fabs(cy - (y[0] - value[0] * (y[1] - y[0]) / (value[1] - value[0]))) < 0.5);
+}
+
 static void test_plot(void **state) {
     (void)state;
     static const char *const prompts[] = {"pick up the fork",
@@ -480,6 +502,7 @@ static void test_plot(void **state) {
         assert_int_equal(strlen(svg), bytes);
         if (!well_formed(svg, &polylines)) fail_msg("not well-formed: %s", svg);
         assert_int_equal(polylines, 32);
+        assert_null(strstr(svg, "the state"));               /* the model's own space says nothing of it    */
         assert_null(strstr(svg, "script"));
         assert_null(strstr(svg, "nan"));
         free(svg);
@@ -512,11 +535,20 @@ static void test_plot(void **state) {
         numbers++;
     }
     assert_true(numbers >= 14 * 2);
-    free(svg);
+    /* A dot in every panel and one in the key. A gripper's state is an opening, its action an angle. */
+    assert_int_equal(occurrences(svg, "<circle class=\"c1 b\""), 15);
+    assert_int_equal(occurrences(svg, "<title>the state: 0</title>"), 12);
+    assert_int_equal(occurrences(svg, "<title>the state: 0.0002"), 2);
     json_t *root = parse(out, out_bytes), *names = json_object_get(root, "action_names");
     assert_string_equal(json_string_value(json_array_get(names, 6)), "left_gripper");
     assert_string_equal(json_string_value(json_array_get(json_object_get(root, "units"), 6)), "normalized");
     assert_true(json_number_value(json_object_get(root, "rate_hz")) == 50);
+    json_t *starts = json_object_get(root, "starts");
+    assert_int_equal(json_array_size(starts), 14);
+    assert_true(json_number_value(json_array_get(starts, 7)) == 0);
+    assert_true(fabs(json_number_value(json_array_get(starts, 6)) - closed) < 1e-7);
+    must_be_at_zero(svg, json_object_get(root, "actions"));
+    free(svg);
     json_decref(root);
     int polylines;
     assert_true(well_formed("<a x=\"1\"><b/>&lt;</a>", &polylines));

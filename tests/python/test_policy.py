@@ -160,6 +160,7 @@ def test_devices_and_inspect(tmp_path):
 def test_state_keys(droid, aloha):
     assert droid[0].info["state"] == (("observation/joint_position", 7), ("observation/gripper_position", 1))
     assert aloha[0].info["state"] == (("state", 14),)
+    assert droid[0].info["action_states"] == (None,) * 7 + (7,) and aloha[0].info["action_states"] == tuple(range(14))
 
 
 def test_noise_is_openpi_h():

@@ -249,21 +249,26 @@ def pictures_are_shown(page, robot, admin, key):
 
 
 def chunk_is_plotted(page, before, last):
-    """A plot for each action: the new chunk from its first step on, what was left of the one before, and the delay."""
+    """A plot for each action: the new chunk from its first step on, what was left of the one before, the delay, the state."""
     shapes = """[...document.querySelectorAll('#plots svg')].map(svg => {
         const points = name => [...svg.querySelectorAll('polyline.' + name)].map(line => [...line.points].map(p => [p.x, p.y]));
         const drawn = [...svg.querySelectorAll('polyline')].every(line => getComputedStyle(line).stroke !== 'none');
         const box = svg.getBoundingClientRect(), lag = svg.querySelector('rect.lag');
+        const start = svg.querySelector('path.start'), at = start && start.getPointAtLength(0);
         return {fresh: points('new'), old: points('old'), lag: lag && lag.width.baseVal.value,
+                start: at && [at.x, at.y],
                 seen: drawn && box.width > 0 && box.height > 0};
     })"""
     said = f"{text('chunk')}.includes('from step {EXECUTED} of') && {text('chunk')}.includes('delay of {DELAY} ')"
     page.must("what the chunk is", said)
+    starts, state = page.ask("[told.state.watch.last.starts, told.state.watch.state]")
+    assert all(math.isclose(*both, rel_tol=1e-3) for i, both in enumerate(zip(starts, state)) if i % 7 != 6), (starts, state)
     wanted = []
     for k in range(DIMS):
         fresh, left = [step[k] for step in last], [step[k] for step in before[EXECUTED:]]
-        low, high = min(fresh + left), max(fresh + left)
-        wanted.append([[(x, 95 - 90 * (value - low) / (high - low)) for x, value in enumerate(line)] for line in (fresh, left)])
+        low, high = min(fresh + left + [starts[k]]), max(fresh + left + [starts[k]])
+        lines = (fresh, left, [starts[k]])
+        wanted.append([[(x, 95 - 90 * (value - low) / (high - low)) for x, value in enumerate(line)] for line in lines])
 
     def is_drawn(lines, points):
         if len(lines) != 1 or len(lines[0]) != len(points):
@@ -273,7 +278,8 @@ def chunk_is_plotted(page, before, last):
     def fit(plots):
         return len(plots) == DIMS and all(
             is_drawn(plot["fresh"], fresh) and is_drawn(plot["old"], old) and plot["lag"] == DELAY and plot["seen"]
-            for plot, (fresh, old) in zip(plots, wanted)
+            and plot["start"] and math.dist(plot["start"], *start) < 0.01
+            for plot, (fresh, old, start) in zip(plots, wanted)
         )
 
     page.must(f"a plot for each action, expected {wanted}", shapes, fit)

@@ -113,12 +113,22 @@ static void ask_rtc(int fd, int executed, int delay, double actions[H * DIMS]) {
     msgpack_sbuffer_destroy(&message);
 }
 
-static void must_be_chunk(const json_t *chunk, const double *actions, int executed, int applied, int delay) {
+static void must_be_chunk(const json_t *watch, const char *which, const double *actions, int executed,
+                          int applied, int delay) {
+    const json_t *chunk = json_object_get(watch, which), *state = json_object_get(watch, "state");
     const json_t *numbers = json_object_get(chunk, "actions");
     assert_int_equal(json_integer_value(json_object_get(chunk, "executed")), executed);
     assert_int_equal(json_is_true(json_object_get(chunk, "applied")), applied);
     assert_int_equal(json_integer_value(json_object_get(chunk, "delay")), delay);
     assert_int_equal(json_array_size(numbers), H * DIMS);
+    const json_t *starts = json_object_get(chunk, "starts");
+    assert_int_equal(json_array_size(starts), DIMS);
+    for (size_t i = 0; i < DIMS; i++) {                        /* joints: the state as the page shows it    */
+        double start = json_number_value(json_array_get(starts, i)),
+               came = json_number_value(json_array_get(state, i));
+        if (i % 7 != 6) assert_true(fabs(start - came) <= 1e-4 * fabs(came));
+        else assert_true(json_is_number(json_array_get(starts, i)) && fabs(start - came) > 1e-3);
+    }
     for (int i = 0; i < H * DIMS; i++) {
         double shown = json_number_value(json_array_get(numbers, (size_t)i));
         if (fabs(shown - actions[i]) > 1e-4 * fabs(actions[i]))
@@ -145,18 +155,18 @@ static void chunks_are_shown(void **state) {
     ask_rtc(neighbour, -1, 0, other);
     assert_memory_not_equal(first, other, sizeof first);       /* the noise differs                         */
     top = watch_state(server.admin, id, &watch);
-    must_be_chunk(json_object_get(watch, "last"), first, -1, 0, 0);
+    must_be_chunk(watch, "last", first, -1, 0, 0);
     assert_true(json_is_null(json_object_get(watch, "before")));
     json_decref(top);
     ask_rtc(robot, 2, 1, second);
     top = watch_state(server.admin, id, &watch);
-    must_be_chunk(json_object_get(watch, "last"), second, 2, 1, 1);
-    must_be_chunk(json_object_get(watch, "before"), first, -1, 0, 0);
+    must_be_chunk(watch, "last", second, 2, 1, 1);
+    must_be_chunk(watch, "before", first, -1, 0, 0);
     assert_int_equal(json_integer_value(json_object_get(watch, "replies")), 2);
     json_decref(top);
     ask_rtc(robot, H, 1, first);             /* nothing is left                                             */
     top = watch_state(server.admin, id, &watch);
-    must_be_chunk(json_object_get(watch, "last"), first, H, 0, 0);
+    must_be_chunk(watch, "last", first, H, 0, 0);
     json_decref(top);
     top = watch_state(server.admin, beside, &watch);           /* nobody had looked at it                   */
     assert_true(json_is_null(json_object_get(watch, "last")));
