@@ -96,8 +96,8 @@ static openpi_request *prepare(const openpi_policy *policy, const char *camera, 
 
 /* The state of ALOHA's real gripper is the opening of its linear drive, its action an angle of its motor. By
  * openpi's own values of _gripper_to_angular (test_robots.c) an opening of 0.5 is
- * -0.14005592 · (1.6296 - 0.5476) + 0.5476 rad, and RealEnv takes angles from -0.6213 to 1.4910. The simulator
- * takes openings. */
+ * -0.14005592 · (1.6296 - 0.5476) + 0.5476 rad, and RealEnv takes angles from -0.6213 to 1.4910. The
+ * simulator takes openings. */
 static void values_are_in_the_units_of_actions(void **state) {
     (void)state;
     static const struct {
