@@ -149,8 +149,8 @@ const char *svg_number(double value, char text[SVG_NUMBER]) {
     double size = fabs(value);
     int decimals = 0;
     if (!isfinite(value)) return strcpy(text, "n/a");
-    for (double edge = 1000; size != 0 && size < edge && decimals < 6; edge /= 10) decimals++;
-    if (size != 0 && (size >= 1e7 || size < 1e-3)) snprintf(text, SVG_NUMBER, "%.4g", value);
+    for (double edge = 99.95; size != 0 && size < edge && decimals < 5; edge /= 10) decimals++;
+    if (size != 0 && (size >= 1e7 || size < 1e-3)) snprintf(text, SVG_NUMBER, "%.3g", value);
     else snprintf(text, SVG_NUMBER, "%.*f", decimals, value);
     return text;
 }

@@ -36,7 +36,7 @@ void svg_line(FILE *file, const char *look, double x1, double y1, double x2, dou
 /* A mark of 8 shapes at (x, y): circle, square, triangle, diamond … */
 void svg_mark(FILE *file, int series, double x, double y, double radius, const char *from, const char *tip);
 
-/* Four digits that matter: 0.01234, 1.234, 12.34, 1234; more before the point. "n/a" where it is not
+/* Three digits that matter: 0.0123, 1.23, 12.3, 123; more before the point. "n/a" where it is not
  * finite. */
 enum { SVG_NUMBER = 32 };
 const char *svg_number(double value, char text[SVG_NUMBER]);

@@ -64,8 +64,7 @@ static void put_sentence(report_page *page) {
         fprintf(page->out, ", from pictures to actions");
         if (isfinite(rate.value)) {
             fprintf(page->out, ": ");
-            page_figure(page, "b", &rate, 1, NULL);
-            fprintf(page->out, " samples a second");
+            page_figure(page, "b", &rate, 1, "samples a second");
         }
         if (isfinite(share.value)) {
             fprintf(page->out, ", ");

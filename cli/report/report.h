@@ -70,9 +70,10 @@ void page_note(report_page *page, const char *text);
 void page_name(report_page *page, const char *tag, const report_file *file);
 void page_heading(report_page *page, const report_file *file);
 
-/* A number with its origin, times `factor` (100 for percent), and a unit ("" or NULL: none). "–" where it is
- * not there. Times and bytes take the unit of their ladder (ns µs ms s, B KB MB GB) in which they have one to
- * three digits before the point. */
+/* A number with its origin, times `factor` (100 for percent), and a unit ("" or NULL: none, as of a count).
+ * "–" where it is not there. Three digits that matter; a count is whole. Times, bytes, rates and energies
+ * take the unit of their ladder (ns µs ms s, GB/s TB/s, …) in which they have one to three digits before the
+ * point. */
 void page_figure(report_page *page, const char *tag, const figure *figure, double factor, const char *unit);
 /* How many: a whole number as one, the mean of several as it is. */
 void page_count(report_page *page, const char *tag, const figure *figure);

@@ -33,7 +33,7 @@ static const struct {
     {"energy of an inference", "/energy/inference_j", "J", 1, 1},
     {"energy of an action", "/energy/action_j", "J", 1, 0},
     {"power", "/energy/average_w", "W", 1, 1},
-    {"samples a joule", "/energy/samples_per_j", NULL, 1, 0},
+    {"samples a joule", "/energy/samples_per_j", "/J", 1, 0},
     {"rate a watt", "/energy/hz_per_w", "Hz/W", 1, 0},
     {"memory asked for", "/memory/asked_bytes", "GB", 1e-9, 0},
     {"device memory used", "/memory/device_used_bytes", "GB", 1e-9, 0},
@@ -363,7 +363,7 @@ static void add_files(const report_page *page, scaling *s, const char *rest) {
 
 static void put_scaling_table(report_page *page, const report_file *f) {
     static const char *const heads[] = {
-        "batch", "device p50", "host p50", "host p99", "device samples/s", "a sample, on the device", NULL};
+        "batch", "device p50", "host p50", "host p99", "device samples", "a sample, on the device", NULL};
     page_heading(page, f);
     page_table(page, heads);
     for (int i = 0; i < batches_of(f); i++) {
@@ -375,7 +375,7 @@ static void put_scaling_table(report_page *page, const report_file *f) {
         page_figure(page, "td", &device, 1, "ms");
         page_figure(page, "td", &host, 1, "ms");
         page_figure(page, "td", &late, 1, "ms");
-        page_figure(page, "td", &rate, 1, NULL);
+        page_figure(page, "td", &rate, 1, "/s");
         page_figure(page, "td", &each, 1, "ms");
         fprintf(page->out, "</tr>\n");
     }

@@ -132,8 +132,11 @@ void page_text(report_page *page, const char *tag, const report_file *file, cons
 }
 
 /* Units of one kind, each a thousand of the one below. */
-static const char *const ladders[][5] = {
-    {"ns", "µs", "ms", "s", NULL}, {"B", "KB", "MB", "GB", NULL}, {"MB/s", "GB/s", "TB/s", NULL}};
+static const char *const ladders[][5] = {{"ns", "µs", "ms", "s", NULL},
+                                         {"B", "KB", "MB", "GB", NULL},
+                                         {"MB/s", "GB/s", "TB/s", NULL},
+                                         {"GFLOP/s", "TFLOP/s", "PFLOP/s", NULL},
+                                         {"mJ", "J", "kJ", NULL}};
 
 /* The unit in which |value| is 1 … 999, as far as its ladder goes; the factor grows with it. */
 static const char *fit_unit(double value, double *factor, const char *unit) {
@@ -142,7 +145,7 @@ static const char *fit_unit(double value, double *factor, const char *unit) {
         int at = 0;
         while (ladders[l][at] && strcmp(ladders[l][at], unit)) at++;
         if (!ladders[l][at] || size == 0) continue;
-        for (; size >= 999.95 && ladders[l][at + 1]; at++) size *= 1e-3, *factor *= 1e-3;
+        for (; size >= 999.5 && ladders[l][at + 1]; at++) size *= 1e-3, *factor *= 1e-3;
         for (; size < 1 && at > 0; at--) size *= 1e3, *factor *= 1e3;
         return ladders[l][at];
     }
@@ -168,10 +171,10 @@ static void put_figure(report_page *page, const char *tag, const figure *f, doub
         fputc('"', page->out);
     }
     if (factor != 1) fprintf(page->out, " data-times=\"%g\"", factor);
-    int whole = (f->whole && factor == 1) || (count && f->value == floor(f->value));
+    int bare = !unit || !*unit, whole = (f->whole && bare) || (count && f->value == floor(f->value));
     if (whole) snprintf(text, sizeof text, "%.0f", f->value);
     else svg_number(f->value * factor, text);
-    fprintf(page->out, ">%s%s%s%s%s", before, text, unit && *unit ? " " : "", unit ? unit : "", after);
+    fprintf(page->out, ">%s%s%s%s%s", before, text, bare ? "" : " ", bare ? "" : unit, after);
     fprintf(page->out, "</%.*s>", (int)strcspn(tag, " "), tag);
 }
 

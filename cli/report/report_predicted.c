@@ -66,10 +66,10 @@ static void put_rows(report_page *page, const report_file *f) {
     page_table_end(page);
     figure rate = figure_at(f, "/prediction/samples_per_s");
     figure theirs = figure_at(f, "/prediction/published_samples_per_s");
-    fprintf(page->out, "<p>PREDICTED samples/s: ");
-    page_figure(page, "b", &rate, 1, NULL);
+    fprintf(page->out, "<p>PREDICTED samples: ");
+    page_figure(page, "b", &rate, 1, "/s");
     fprintf(page->out, ", published: ");
-    page_figure(page, "b", &theirs, 1, NULL);
+    page_figure(page, "b", &theirs, 1, "/s");
     fprintf(page->out, "</p>\n");
 }
 

@@ -62,7 +62,7 @@ static void put_stage_chart(FILE *file, void *chart, int width) {
 }
 
 static void put_stage_table(report_page *page, const report_file *f) {
-    static const char *const heads[] = {"stage",       "time",      "TFLOP/s", "bandwidth",
+    static const char *const heads[] = {"stage",       "time",      "arithmetic", "bandwidth",
                                         "of the roof", "<bound by", NULL};
     int profile = !strcmp(f->kind, "profile");
     page_heading(page, f);
@@ -77,7 +77,7 @@ static void put_stage_table(report_page *page, const report_file *f) {
         snprintf(pointer, sizeof pointer, "/stages/%d/name", i);
         page_text(page, "td", f, pointer);
         page_figure(page, "td", &ms, stage_factor(f), "ms");
-        page_figure(page, "td", &tflops, 1, NULL);
+        page_figure(page, "td", &tflops, 1, "TFLOP/s");
         page_figure(page, "td", &bytes, 1, profile ? "TB/s" : "GB/s");
         page_share(page, "td", &roof);
         snprintf(pointer, sizeof pointer, "/stages/%d/bound", i);

@@ -42,7 +42,12 @@ static void put_chart(FILE *file, void *chart, int width) {
                                   .count = c->count});
 }
 
-/* A row an entry of the list: the text `name`, then a number a key; one with "_ms" in it is a time. */
+/* A key's end says the unit. */
+static const char *unit_of(const char *key) {
+    return strstr(key, "_ms") ? "ms" : strstr(key, "_hz") ? "Hz" : strstr(key, "_per_s") ? "/s" : NULL;
+}
+
+/* A row an entry of the list: the text `name`, then a number a key. */
 static void put_table(report_page *page, const report_file *f, const char *list, const char *const *heads,
                       const char *name, const char *const *keys) {
     page_table(page, heads);
@@ -53,7 +58,7 @@ static void put_table(report_page *page, const report_file *f, const char *list,
         page_text(page, "td", f, pointer);
         for (int k = 0; keys[k]; k++) {
             figure at = figure_at(f, "%s/%d/%s", list, i, keys[k]);
-            page_figure(page, "td", &at, 1, strstr(keys[k], "_ms") ? "ms" : NULL);
+            page_figure(page, "td", &at, 1, unit_of(keys[k]));
         }
         fprintf(page->out, "</tr>\n");
     }
@@ -61,7 +66,7 @@ static void put_table(report_page *page, const report_file *f, const char *list,
 }
 
 static void put_robots(report_page *page, const report_file *f) {
-    static const char *const heads[] = {"<group", "robots",  "Hz each",   "answers/s",  "p50",
+    static const char *const heads[] = {"<group", "robots",  "rate each", "answers",    "p50",
                                         "p99",    "longest", "model p50", "beside p50", "beside p99",
                                         "errors", "broken",  "refused",   NULL};
     static const char *const keys[] = {"robots", "rate_hz", "answers_per_s", "round_trip/p50_ms",

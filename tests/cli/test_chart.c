@@ -185,7 +185,7 @@ static void test_parts(void **state) {
                                .bars = bars,
                                .count = 3};
             check(drawn(draw_bars, &chart));
-            assert_non_null(strstr(svg, grouped ? ">7.200<" : ">18.61<"));
+            assert_non_null(strstr(svg, grouped ? ">7.20<" : ">18.6<"));
             assert_non_null(strstr(svg, ">n/a<"));
         }
 }
@@ -337,9 +337,10 @@ static void test_numbers(void **state) {
     static const struct {
         double value;
         const char *text;
-    } cases[] = {{0, "0"},          {1234.5, "1234"},         {123.46, "123.5"},      {12.346, "12.35"},
-                 {1.2345, "1.234"}, {0.123456, "0.1235"},     {0.0123456, "0.01235"}, {-0.5, "-0.5000"},
-                 {1e-7, "1e-07"},   {123456789, "1.235e+08"}, {NAN, "n/a"},           {INFINITY, "n/a"}};
+    } cases[] = {{0, "0"},          {1234.5, "1234"},        {123.46, "123"},       {12.346, "12.3"},
+                 {1.2345, "1.23"}, {0.123456, "0.123"},     {0.0123456, "0.0123"}, {-0.5, "-0.500"},
+                 {1e-7, "1e-07"},  {123456789, "1.23e+08"}, {NAN, "n/a"},          {INFINITY, "n/a"},
+                 {99.96, "100"},   {9.996, "10.0"},         {0.9996, "1.00"},      {0.00123, "0.00123"}};
     char text[SVG_NUMBER];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_string_equal(svg_number(cases[i].value, text), cases[i].text);

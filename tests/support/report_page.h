@@ -29,8 +29,8 @@ static const double published[] = {25.35, 23.7,  21.2,  26.1, 26.5, 21.0, 21.8, 
                                    58.1,  74.9,  85.0,  91.4, 94.0, 97.6, 42.2, 64.4, 96.6,  132.4,
                                    156.6, 168.6, 182.4, 37.6, 55.1, 73.7, 87.7, 96.9, 104.0, 110.1};
 
-/* How near a shown number is to a true one: four digits. */
-static int shows(double shown, double truth) { return fabs(shown - truth) <= fabs(truth) * 6e-4 + 1e-9; }
+/* How near a shown number is to a true one: three digits. */
+static int shows(double shown, double truth) { return fabs(shown - truth) <= fabs(truth) * 5.1e-3 + 1e-9; }
 
 static int is_number_start(const char *text, const char *at) {
     if (!isdigit((unsigned char)*at)) return 0;
@@ -94,9 +94,67 @@ static double look_up(const char *from, const char *where, const char **string) 
     return json_number_value(at);
 }
 
+/* Digits that matter of the number that `text` begins with, and whether it has a point. */
+static int digits_of(const char *text, int *point) {
+    int digits = 0;
+    for (*point = 0; isdigit((unsigned char)*text) || *text == '.'; text++) {
+        *point |= *text == '.';
+        digits += isdigit((unsigned char)*text) && (digits || *text != '0');
+    }
+    return digits;
+}
+
+/* What a key's end measures, and the units that it may be shown in. */
+static const struct {
+    const char *end, *units[6];
+} measures[] = {
+    {"_ms", {"ns", "µs", "ms", "s"}},  {"_us", {"ns", "µs", "ms", "s"}},
+    {"_bytes", {"B", "KB", "MB", "GB"}},   {"tflops", {"GFLOP/s", "TFLOP/s", "PFLOP/s"}},
+    {"gbs", {"MB/s", "GB/s", "TB/s"}}, {"tbs", {"MB/s", "GB/s", "TB/s"}},
+    {"_per_s", {"/s", "samples a second"}},               {"hz", {"Hz"}},
+    {"_per_j", {"/J"}},                {"inference_j", {"mJ", "J"}},
+    {"action_j", {"mJ", "J"}},         {"average_w", {"W"}},
+    {"_per_w", {"Hz/W"}},              {"_ratio", {"%", "×"}},
+};
+
+/* A thousand of it is another unit. */
+static int has_larger_unit(const char *unit) {
+    static const char *const units[] = {"ns",   "µs",   "ms",      "B",      "KB", "MB",
+                                        "MB/s", "GB/s", "GFLOP/s", "TFLOP/s"};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (!strcmp(unit, units[i])) return 1;
+    return 0;
+}
+
+/* A number of a table, a tile or a sentence has three digits that matter and its unit; one without a unit is
+ * a count, and whole but for a mean of calls. */
+static void check_form_of(const char *from, const char *text) {
+    const char *number = text, *end = from + strlen(from);
+    char unit[40];
+    int point, known = 0, found = 0;
+    while (*number && !is_number_start(text, number)) number++;
+    if (!*number) fail_msg("%s shows \"%s\"", from, text);
+    int digits = digits_of(number, &point);
+    number += strspn(number, "0123456789.");
+    number += *number == ' ';
+    snprintf(unit, sizeof unit, "%.*s", (int)strcspn(number, ")"), number);       /* "noise (104 %)" */
+    if (point && digits != 3) fail_msg("%s shows \"%s\", expected three digits", from, text);
+    if (!point && digits > 3 && has_larger_unit(unit))
+        fail_msg("%s shows \"%s\", expected another unit", from, text);
+    if (point && !*unit && !strstr(from, "/calls")) fail_msg("%s shows \"%s\", expected a unit", from, text);
+    for (size_t i = 0; i < sizeof measures / sizeof *measures && !strchr(from, ' '); i++) {
+        size_t length = strlen(measures[i].end);
+        if ((size_t)(end - from) < length || strcmp(end - length, measures[i].end)) continue;
+        known = 1;
+        for (int k = 0; k < 6 && measures[i].units[k]; k++) found |= !strcmp(unit, measures[i].units[k]);
+    }
+    if (known && !found) fail_msg("%s shows \"%s\", expected its unit", from, text);
+}
+
 typedef struct element {
     char from[400], how[20], where[200], text[TEXT];
     double times;
+    int chart;                   /* 1: inside of one */
 } element;
 
 static void check_element(const element *e) {
@@ -105,6 +163,7 @@ static void check_element(const element *e) {
     if (!strcmp(e->how, "shape")) return; /* put together of several keys */
     if (sscanf(e->from, "%399s %399s", first, second) < 1) fail_msg("an empty data-from");
     if (!strncmp(first, "published:", 10) && strcmp(e->how, "ratio")) {
+        if (!e->chart) check_form_of("published", e->text);
         for (size_t i = 0; i < sizeof published / sizeof *published; i++)
             if (text_shows(e->text, published[i])) return;
         fail_msg("\"%s\" is no published figure", e->text);
@@ -126,11 +185,13 @@ static void check_element(const element *e) {
     } else if (!strcmp(e->how, "ratio")) {
         if (!text_shows(e->text, a / b * e->times))
             fail_msg("%s shows \"%s\", but is %.9g", e->from, e->text, a / b * e->times);
+        if (!e->chart) check_form_of("a ratio", e->text);
     } else if (*second) { /* both in one text */
         if (!text_shows(e->text, a) || !text_shows(e->text, b))
             fail_msg("%s shows \"%s\", but is %g and %g", e->from, e->text, a, b);
     } else {
         int micro = strlen(first) > 3 && !strcmp(first + strlen(first) - 3, "_us"); /* a chart in ms */
+        if (!e->chart) check_form_of(first, e->text);
         if (!text_shows(e->text, a * e->times) && !(micro && text_shows(e->text, a * 1e-3)))
             fail_msg("%s shows \"%s\", but is %.9g", e->from, e->text, a * e->times);
     }
@@ -256,6 +317,7 @@ static int check_page(const char *page, json_t *seen) {
         attribute(at, "data-where", e.where, sizeof e.where);
         attribute(at, "data-times", times, sizeof times);
         e.times = *times ? strtod(times, NULL) : 1;
+        e.chart = in_chart;
         at = inner(end + 1, name, e.text);
         check_element(&e);
         char place[420];
