@@ -120,6 +120,11 @@ OPENPI_API const char *openpi_status_text(openpi_status status);
 /* The library's version, "0.1.0". Constant. */
 OPENPI_API const char *openpi_version(void);
 
+/* The word of known[count] that was probably meant by `word`, which is none of them: a few letters missing,
+ * added, changed or swapped, or another case. Its index; -1: none is near, or `word` is one of them. For
+ * names that a program reads itself; the library's own sentences end in 'did you mean "…"?'. */
+OPENPI_API int openpi_near_word(const char *word, const char *const *known, int count);
+
 /* Frees a buffer whose function names openpi_free. NULL is allowed. */
 OPENPI_API void openpi_free(void *buffer);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/boundary.h"
+#include "base/guess.h"
 #include "base/report.h"
 #include "model/tuning.h"
 #include "openpi_internal.h"
@@ -44,7 +45,8 @@ static openpi_status report_no_backend(const char *device, openpi_error *error) 
                                  : backends[i + 1] ? ", "
                                                    : " or ",
                                  backends[i]->name, i ? ":N" : "");
-    return report(error, OPENPI_NO_DEVICE, "device \"%s\" is unknown, expected %s", device, names);
+    report(error, OPENPI_NO_DEVICE, "device \"%s\" is unknown, expected %s", device, names);
+    return guess_add(error, OPENPI_NO_DEVICE, device, names);
 }
 
 static openpi_status check_options(const openpi_engine_options *o, const char *checkpoint,

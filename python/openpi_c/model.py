@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 from openpi_c import _openpi
 from openpi_c.closing import Closing
+from openpi_c.keywords import checked
+from openpi_c.keywords import question
 from openpi_c.progress import Progress
 from openpi_c.progress import reporter
 
@@ -117,7 +119,8 @@ def _rtc_part(previous: Any, rule: Rtc | Mapping[str, Any] | None, defaults: Rtc
         names = [field.name for field in dataclasses.fields(Rtc)]
         unknown = sorted(str(key) for key in rule if key not in names)
         if unknown:
-            raise ValueError(f"rtc has {', '.join(unknown)}, expected some of {', '.join(names)}")
+            asked = question(unknown, names)
+            raise ValueError(f"rtc has {', '.join(unknown)}, expected some of {', '.join(names)}{asked}")
         rule = Rtc(**rule)
     rule = rule or Rtc()
     delay, horizon, max_weight = rule.parts()
@@ -143,6 +146,7 @@ def say_notes(notes: Sequence[tuple[bool, str]]) -> None:
 class Engine(Closing):
     """A loaded model and its worker threads. Any thread may use it."""
 
+    @checked
     def __init__(
         self,
         checkpoint: Path | None = None,
@@ -196,6 +200,7 @@ class Engine(Closing):
     def closed(self) -> bool:
         return self._handle.closed
 
+    @checked
     def session(
         self,
         *,
@@ -307,6 +312,7 @@ def check_noise(noise: npt.ArrayLike, batch: int, horizon: int) -> npt.NDArray[n
     return np.ascontiguousarray(found, np.float32).reshape(shape)
 
 
+@checked
 def inspect(
     checkpoint: Path,
     *,

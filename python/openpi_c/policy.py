@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from openpi_c import _openpi
 from openpi_c.closing import Closing
+from openpi_c.keywords import checked
 from openpi_c.model import Engine
 from openpi_c.model import Path
 from openpi_c.model import Rtc
@@ -223,6 +224,7 @@ class Policy(Closing):
     openpi_policy_options; None and 0 mean what the checkpoint says.
     """
 
+    @checked
     def __init__(
         self,
         checkpoint: Path | None = None,
@@ -316,6 +318,7 @@ class Policy(Closing):
 
     # ---- openpi's interface --------------------------------------------------------------------------------
 
+    @checked
     def infer(
         self,
         obs: Observation,
@@ -341,6 +344,7 @@ class Policy(Closing):
         rules = None if previous is None else rtc_parts([_previous(previous)], rtc, 1, self._defaults)
         return _warned(self._lanes.infer((obs,), given, self._seed, next(self._streams), rules))[0]
 
+    @checked
     def infer_batch(
         self,
         observations: Sequence[Observation],

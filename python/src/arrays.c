@@ -22,11 +22,15 @@ int word_of(const char *what, const char *word, const char *const *words, int *v
     if (!word) return 0;
     for (int i = 0; words[i]; i++)
         if (!strcmp(word, words[i])) return *value = i + 1, 0;
-    char known[100] = "";
+    char known[100] = "", asked[48] = "";
+    int count = 0;
+    while (words[count]) count++;
+    int near = openpi_near_word(word, words, count);
+    if (near >= 0) PyOS_snprintf(asked, sizeof asked, "; did you mean \"%s\"?", words[near]);
     for (int i = 0; words[i]; i++)
         PyOS_snprintf(known + strlen(known), sizeof known - strlen(known), "%s\"%s\"",
                       !i ? "" : words[i + 1] ? ", " : " or ", words[i]);
-    PyErr_Format(PyExc_ValueError, "%s is \"%s\", expected %s", what, word, known);
+    PyErr_Format(PyExc_ValueError, "%s is \"%s\", expected %s%s", what, word, known, asked);
     return -1;
 }
 

@@ -157,11 +157,29 @@ static PyObject *synthetic_write(PyObject *module, PyObject *arguments, PyObject
 
 #define WITH_KEYWORDS(FUNCTION) ((PyCFunction)(void (*)(void))(FUNCTION)), METH_VARARGS | METH_KEYWORDS
 
+/* The word of a list that was probably meant, None: none. */
+static PyObject *near_word(PyObject *module, PyObject *arguments) {
+    enum { MOST = 64 };
+    const char *word, *known[MOST];
+    PyObject *list;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "sO!:near_word", &word, &PyList_Type, &list)) return NULL;
+    int count = 0, most = PyList_Size(list) < MOST ? (int)PyList_Size(list) : MOST;
+    for (; count < most; count++) {
+        known[count] = PyUnicode_AsUTF8AndSize(PyList_GetItem(list, count), NULL);
+        if (!known[count]) return NULL;
+    }
+    int found = openpi_near_word(word, known, count);
+    if (found < 0) Py_RETURN_NONE;
+    return PyUnicode_FromString(known[found]);
+}
+
 static PyMethodDef functions[] = {
     {"version", version, METH_NOARGS, "The library's version."},
     {"devices", devices, METH_NOARGS, "The devices of this machine, a dict each."},
     {"switches", switches, METH_NOARGS, "Optimisations that can be switched off: name to text."},
     {"inspect", WITH_KEYWORDS(inspect), "Describes a checkpoint: JSON text."},
+    {"near_word", near_word, METH_VARARGS, "The word of a list that was probably meant, or None."},
     {"noise", noise, METH_VARARGS, "Fills float32 `out` with the noise of (seed, stream)."},
     {"synthetic_write", WITH_KEYWORDS(synthetic_write), "Writes a synthetic checkpoint into a folder."},
     {"infer", (PyCFunction)(void (*)(void))extension_infer, METH_FASTCALL, "Observations to robot actions."},

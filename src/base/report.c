@@ -43,6 +43,18 @@ openpi_status report_again(openpi_error *error, const openpi_error *other) {
     return report(error, other->status, "%s", other->message);
 }
 
+openpi_status report_more(openpi_error *error, openpi_status status, const char *more) {
+    static const char cut[] = "…";
+    char said[sizeof error->message];
+    size_t bytes = message_bytes(error), needed = strlen(more) + sizeof cut;
+    if (bytes <= needed) return status;
+    size_t length = strlen(error->message), most = bytes - needed;
+    memcpy(said, error->message, length + 1);
+    if (length < bytes - strlen(more)) return report(error, status, "%s%s", said, more);
+    while (most && ((unsigned char)said[most] & 0xc0) == 0x80) most--;
+    return report(error, status, "%.*s%s%s", (int)most, said, cut, more);
+}
+
 openpi_status report_status(openpi_error *error, openpi_status status) {
     if (message_bytes(error)) error->status = status;
     return status;

@@ -16,6 +16,9 @@ openpi_status report_no_memory(openpi_error *error, size_t bytes, const char *wh
 /* Copies another error's sentence and status into `error`. */
 openpi_status report_again(openpi_error *error, const openpi_error *other);
 
+/* Ends the error's sentence with `more`, for which its own end makes room; returns the status. */
+openpi_status report_more(openpi_error *error, openpi_status status, const char *more);
+
 /* Replaces the status and keeps the sentence; returns the status. */
 openpi_status report_status(openpi_error *error, openpi_status status);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/boundary.h"
+#include "base/guess.h"
 #include "base/json.h"
 #include "base/report.h"
 #include "model/checkpoint.h"
@@ -105,6 +106,16 @@ static int parse_seed(const char *text, uint64_t *seed) {
     return 1;
 }
 
+static openpi_status no_synthetic(const char *spec, openpi_error *error) {
+    char word[16];
+    report(error, OPENPI_BAD_ARGUMENT,
+           "synthetic model is \"%s\", expected full, tiny or odd, then maybe :pi0 or :pi05, then maybe "
+           ":SEED",
+           spec);
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(spec, ":"), spec);
+    return guess_add(error, OPENPI_BAD_ARGUMENT, word, "full, tiny, odd");
+}
+
 openpi_status openpi_synthetic_parse(const char *spec, openpi_synthetic *synthetic, openpi_error *error) {
     if (!synthetic)
         return report(error, OPENPI_BAD_ARGUMENT, "synthetic is NULL, expected where to write the result");
@@ -122,12 +133,7 @@ openpi_status openpi_synthetic_parse(const char *spec, openpi_synthetic *synthet
             rest += length;
             if (good && *rest == ':') good = parse_seed(rest + 1, &s.seed);
         }
-        if (!good)
-            return report(
-                error, OPENPI_BAD_ARGUMENT,
-                "synthetic model is \"%s\", expected full, tiny or odd, then maybe :pi0 or :pi05, then maybe "
-                ":SEED",
-                spec);
+        if (!good) return no_synthetic(spec, error);
     }
     BOUNDARY_GIVE(openpi_synthetic, &s, synthetic);
     return OPENPI_OK;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/guess.h"
 #include "base/report.h"
 
 #define JSON(...) #__VA_ARGS__
@@ -112,7 +113,8 @@ openpi_status config_find(const char *name, const char **record, openpi_error *e
     size_t at = 0;
     for (int i = 0; i < CONFIGS && at < sizeof list; i++)
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", configs[i].name);
-    return report(error, OPENPI_NOT_FOUND, "config \"%.64s\" is not known; known are %s", name, list);
+    report(error, OPENPI_NOT_FOUND, "config \"%.64s\" is not known; known are %s", name, list);
+    return guess_add(error, OPENPI_NOT_FOUND, name, list);
 }
 
 int config_horizons(const char *robot, char *text, size_t bytes) {

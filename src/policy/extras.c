@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/ascii.h"
+#include "base/guess.h"
 #include "base/report.h"
 #include "model/checkpoint.h"
 #include "policy/wire_parts.h"
@@ -77,8 +78,9 @@ static openpi_status read_choice(const wire_field *field, const char *const *nam
     }
     if (field->kind == WIRE_TEXT) snprintf(what, sizeof what, "\"%.*s\"", shown, field->text);
     else wire_describe(field, what, sizeof what);
-    return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request is %s, expected one of %s", field->key,
-                  what, expected);
+    report(error, OPENPI_BAD_INPUT, "\"%s\" of the request is %s, expected one of %s", field->key, what,
+           expected);
+    return guess_add(error, OPENPI_BAD_INPUT, what, expected);
 }
 
 static openpi_status read_executed(const wire_field *field, extras *out, openpi_error *error) {
@@ -183,13 +185,16 @@ void extras_clear(extras *extras) {
 }
 
 static openpi_status refuse_unknown(const wire_field *field, openpi_error *error) {
-    if (!strncmp(field->key + PREFIX, "rtc/", 4))
-        return report(error, OPENPI_BAD_INPUT,
-                      "\"openpi/rtc\" of the request has an unknown entry \"%s\", known are executed, delay, "
-                      "horizon, mode, schedule and max_weight", field->key + PREFIX + 4);
-    return report(error, OPENPI_BAD_INPUT,
-                  "the request has an unknown key \"%s\", known are openpi/noise, openpi/deadline_ms and "
-                  "openpi/rtc", field->key);
+    static const char entries[] = "executed, delay, horizon, mode, schedule and max_weight",
+                      keys[] = "openpi/noise, openpi/deadline_ms and openpi/rtc";
+    int entry = !strncmp(field->key + PREFIX, "rtc/", 4);
+    const char *unknown = field->key + (entry ? PREFIX + 4 : 0);
+    if (entry)
+        report(error, OPENPI_BAD_INPUT,
+               "\"openpi/rtc\" of the request has an unknown entry \"%s\", known are %s", unknown, entries);
+    else
+        report(error, OPENPI_BAD_INPUT, "the request has an unknown key \"%s\", known are %s", unknown, keys);
+    return guess_add(error, OPENPI_BAD_INPUT, unknown, entry ? entries : keys);
 }
 
 openpi_status extras_read(const wire_message *message, extras *out, openpi_error *error) {

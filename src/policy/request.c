@@ -17,6 +17,7 @@
 
 #include "base/boundary.h"
 #include "base/clock.h"
+#include "base/guess.h"
 #include "base/report.h"
 #include "model/variant.h"
 #include "policy/cameras.h"
@@ -61,6 +62,7 @@ struct openpi_request {
     wire_message *message;       /* that is read and not prepared; NULL: none                              */
     unpacked parts;              /* of it                                                                 */
     const char *came;            /* "; the request has …" of a message that is prepared, else ""          */
+    const char *strangers;       /* its keys that nothing reads and that may be one misspelt, else ""     */
     openpi_image given[OPENPI_CAMERAS];       /* by slot or feature; without a name: none                 */
     double state_text[DIMS];     /* the state as the prompt shows it                                      */
 };
@@ -184,9 +186,11 @@ static openpi_status sort_pictures(openpi_request *request, const openpi_observa
             return report(error, OPENPI_BAD_INPUT, "picture %d has no name; robot \"%s\" has cameras %s", i,
                           cameras_robot(policy), cameras_describe(policy, list, sizeof list));
         int camera = cameras_find(policy, image.name);
-        if (camera == ROBOT_SLOT_UNKNOWN)
-            return report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%.64s\", it has %s",
-                          cameras_robot(policy), image.name, cameras_describe(policy, list, sizeof list));
+        if (camera == ROBOT_SLOT_UNKNOWN) {
+            report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%.64s\", it has %s",
+                   cameras_robot(policy), image.name, cameras_describe(policy, list, sizeof list));
+            return guess_add(error, OPENPI_BAD_INPUT, image.name, list);
+        }
         if (camera == ROBOT_SLOT_UNUSED) continue;
         TRY(take_picture(request, &image, camera, &given[camera], error));
         TRY(image_check_fields(&image, error));
@@ -194,10 +198,11 @@ static openpi_status sort_pictures(openpi_request *request, const openpi_observa
     }
     for (int c = 0; !policy->lerobot && c < policy->robot.camera_count; c++) {
         const robot_camera *camera = &policy->robot.cameras[c];
-        if (camera->required && !given[camera->slot].name)
-            return report(error, OPENPI_BAD_INPUT,
-                          "the picture of camera \"%s\" (%s), which robot \"%s\" needs, is missing%s",
-                          camera->key, robot_slot_name(camera->slot), policy->robot.name, request->came);
+        if (!camera->required || given[camera->slot].name) continue;
+        report(error, OPENPI_BAD_INPUT,
+               "the picture of camera \"%s\" (%s), which robot \"%s\" needs, is missing%s", camera->key,
+               robot_slot_name(camera->slot), policy->robot.name, request->came);
+        return guess_add_missing(error, OPENPI_BAD_INPUT, camera->key, request->strangers);
     }
     if (!count)
         return report(error, OPENPI_BAD_INPUT, "no picture is given; robot \"%s\" has cameras %s%s",
@@ -347,10 +352,12 @@ static openpi_status check_prompt(openpi_request *request, const openpi_observat
         text = policy->robot.prompt;
         bytes = strlen(text);
     }
-    if (!text)
-        return report(error, OPENPI_BAD_INPUT,
-                      "a prompt is required: the observation has none, and robot \"%s\" has no default%s",
-                      cameras_robot(policy), request->came);
+    if (!text) {
+        report(error, OPENPI_BAD_INPUT,
+               "a prompt is required: the observation has none, and robot \"%s\" has no default%s",
+               cameras_robot(policy), request->came);
+        return guess_add_missing(error, OPENPI_BAD_INPUT, "prompt", request->strangers);
+    }
     request->prompt = text;
     request->prompt_bytes = bytes;
     if (bytes <= MAX_TEXT) return OPENPI_OK;
@@ -376,7 +383,7 @@ static openpi_status take_prompt(openpi_request *request, openpi_error *error) {
 /* Nothing is left of a request before. */
 static void begin(openpi_request *request) {
     request->prepared = 0;
-    request->came = "";
+    request->came = request->strangers = "";
     request->notes.count = 0;
     extras_clear(&request->extras);
     wire_message_free(request->message);
@@ -430,6 +437,7 @@ static openpi_status read_message(openpi_request *request, wire_message *message
     request->message = message;
     TRY(unpack_message(request->policy, message, &request->parts, error));
     request->came = request->parts.came;
+    request->strangers = request->parts.strangers;
     TRY(check(request, &request->parts.observation, error));
     return extras_read(message, &request->extras, error);
 }

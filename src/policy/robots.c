@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/guess.h"
 #include "base/report.h"
 #include "policy/configs.h"
 
@@ -19,11 +20,12 @@ openpi_status robot_open(const char *name_or_path, robot *out, openpi_error *err
         return robot_parse(name_or_path, strlen(name_or_path), "the robot's JSON", out, error);
     const char *record = robot_builtin(name_or_path);
     if (record) return robot_parse(record, strlen(record), name_or_path, out, error);
-    if (!file_exists(name_or_path))
-        return report(error, OPENPI_NOT_FOUND,
-                      "robot \"%.128s\" is not known and no file of that name is there; known are %s, "
-                      "lerobot, or a JSON file",
-                      name_or_path, robot_builtin_names(list, sizeof list));
+    if (!file_exists(name_or_path)) {
+        report(error, OPENPI_NOT_FOUND,
+               "robot \"%.128s\" is not known and no file of that name is there; known are %s, lerobot, or a "
+               "JSON file", name_or_path, robot_builtin_names(list, sizeof list));
+        return guess_add(error, OPENPI_NOT_FOUND, name_or_path, list);
+    }
     char *text;
     size_t bytes;
     TRY(file_read(name_or_path, ROBOT_TEXT_BYTES, &text, &bytes, error));

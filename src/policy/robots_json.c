@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/guess.h"
 #include "base/json.h"
 #include "base/report.h"
 #include "policy/robots_parts.h"
@@ -40,7 +41,8 @@ static openpi_status get_keyword(const json_t *object, const char *key, const ch
         }
         at += (size_t)snprintf(known + at, sizeof known - at, "%s\"%s\"", k == keywords ? "" : ", ", k->text);
     }
-    return report(error, OPENPI_BAD_FILE, "%s: \"%s\" is \"%s\", expected one of %s", name, key, text, known);
+    report(error, OPENPI_BAD_FILE, "%s: \"%s\" is \"%s\", expected one of %s", name, key, text, known);
+    return guess_add(error, OPENPI_BAD_FILE, text, known);
 }
 
 /* "KEY": "slot" (required) | {"slot": "slot"|null, "required": bool} | null (accepted, unused) */
@@ -266,7 +268,8 @@ static openpi_status check_keys(const json_t *root, const char *name, openpi_err
         size_t at = 0;
         for (int i = 0; i < KNOWN; i++)
             at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", known[i]);
-        return report(error, OPENPI_BAD_FILE, "%s: unknown key \"%.64s\", known are %s", name, key, list);
+        report(error, OPENPI_BAD_FILE, "%s: unknown key \"%.64s\", known are %s", name, key, list);
+        return guess_add(error, OPENPI_BAD_FILE, key, list);
     }
     return OPENPI_OK;
 }
@@ -364,9 +367,11 @@ static openpi_status read_record(const json_t *root, const char *name, robot *ou
     if (like) {
         const char *record = robot_builtin(like);
         char list[128];
-        if (!record)
-            return report(error, OPENPI_BAD_FILE, "%s: \"like\" is \"%.64s\", expected one of %s", name, like,
-                          robot_builtin_names(list, sizeof list));
+        if (!record) {
+            report(error, OPENPI_BAD_FILE, "%s: \"like\" is \"%.64s\", expected one of %s", name, like,
+                   robot_builtin_names(list, sizeof list));
+            return guess_add(error, OPENPI_BAD_FILE, like, list);
+        }
         TRY(robot_parse(record, strlen(record), like, out, error));
     } else {
         *out = (robot){.refuse_other_pictures = 1, .variant = ROBOT_VARIANT_ANY};

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/guess.h"
 #include "base/report.h"
 #include "policy/cameras.h"
 
@@ -32,16 +33,6 @@ static void list_keys(const wire_message *message, char *out, size_t bytes) {
     if (!shown) snprintf(out + at, bytes - at, "no keys");
 }
 
-/* ---- pictures ------------------------------------------------------------------------------------- */
-
-/* 1: an array that wire_image would take. */
-static int is_picture(const wire_field *field) {
-    int known = field->element == WIRE_U8 || field->element == WIRE_F16 || field->element == WIRE_F32 ||
-                field->element == WIRE_F64;
-    return field->kind == WIRE_ARRAY && field->rank == 3 && known &&
-           (field->shape[0] == 3 || field->shape[2] == 3);
-}
-
 /* 1: the key is the state's or the prompt's, so a picture under it is not a camera's. */
 static int is_other_part(const openpi_policy *policy, const char *key) {
     static const char *const names[] = {"prompt", "task", "state", lerobot_state};
@@ -50,6 +41,29 @@ static int is_other_part(const openpi_policy *policy, const char *key) {
     for (int p = 0; !policy->lerobot && p < policy->robot.part_count; p++)
         if (!strcmp(key, policy->robot.parts[p].key)) return 1;
     return 0;
+}
+
+/* Keys that nothing reads: of a missing one, they may be misspelt. */
+static void list_strangers(const openpi_policy *policy, const wire_message *message, char *out,
+                           size_t bytes) {
+    size_t at = 0;
+    *out = 0;
+    for (int i = 0; i < wire_count(message); i++) {
+        const char *key = wire_at(message, i)->key;
+        if (is_other_part(policy, key) || cameras_find(policy, key) != ROBOT_SLOT_UNKNOWN) continue;
+        if (at + strlen(key) + 2 > bytes) return;
+        at += (size_t)snprintf(out + at, bytes - at, "%s ", key);
+    }
+}
+
+/* ---- pictures ------------------------------------------------------------------------------------- */
+
+/* 1: an array that wire_image would take. */
+static int is_picture(const wire_field *field) {
+    int known = field->element == WIRE_U8 || field->element == WIRE_F16 || field->element == WIRE_F32 ||
+                field->element == WIRE_F64;
+    return field->kind == WIRE_ARRAY && field->rank == 3 && known &&
+           (field->shape[0] == 3 || field->shape[2] == 3);
 }
 
 /* A key that is no camera: ignored, or refused as openpi refuses it. */
@@ -61,8 +75,9 @@ static openpi_status check_no_camera(const openpi_policy *policy, const wire_fie
     int refused = (strict && !strncmp(field->key, images, sizeof images - 1)) ||
                   ((strict || policy->lerobot) && is_picture(field));
     if (!refused || is_other_part(policy, field->key)) return OPENPI_OK;
-    return report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%s\", it has %s",
-                  cameras_robot(policy), field->key, cameras_describe(policy, list, sizeof list));
+    report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%s\", it has %s", cameras_robot(policy),
+           field->key, cameras_describe(policy, list, sizeof list));
+    return guess_add(error, OPENPI_BAD_INPUT, field->key, list);
 }
 
 static openpi_status unpack_pictures(const openpi_policy *policy, const wire_message *message, unpacked *out,
@@ -92,10 +107,11 @@ static openpi_status unpack_part(const wire_message *message, const char *key, i
     const wire_field *field = wire_find(message, key);
     int *at = &out->observation.state_length, count;
     if (!field && !length) return OPENPI_OK;
-    if (!field || (length && field->kind == WIRE_NIL))
-        return report(error, OPENPI_BAD_INPUT,
-                      "the request has no \"%s\", expected %d numbers of the state%s", key, length,
-                      out->came);
+    if (!field || (length && field->kind == WIRE_NIL)) {
+        report(error, OPENPI_BAD_INPUT, "the request has no \"%s\", expected %d numbers of the state%s", key,
+               length, out->came);
+        return guess_add_missing(error, OPENPI_BAD_INPUT, key, out->strangers);
+    }
     TRY(wire_read_doubles(field, out->state + *at, DIMS - *at, &count, error));
     if (length && count != length)
         return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request has %d numbers, expected %d", key,
@@ -169,6 +185,7 @@ openpi_status unpack_message(const openpi_policy *policy, const wire_message *me
                              openpi_error *error) {
     out->observation = (openpi_observation)OPENPI_OBSERVATION_INIT;
     list_keys(message, out->came, sizeof out->came);
+    list_strangers(policy, message, out->strangers, sizeof out->strangers);
     TRY(unpack_pictures(policy, message, out, error));
     if (policy->lerobot) TRY(unpack_lerobot_state(&policy->pipeline, message, out, error));
     for (int p = 0; !policy->lerobot && p < policy->robot.part_count; p++)

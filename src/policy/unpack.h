@@ -8,6 +8,7 @@
 enum {
     UNPACK_PICTURES = 16,        /* of a request, unused ones included                                    */
     UNPACK_CAME = 200,           /* bytes of the list of its keys                                         */
+    UNPACK_STRANGERS = 400,      /* bytes of the list of those that nothing reads                         */
 };
 
 /* An observation whose parts lie here and in the message. */
@@ -16,6 +17,7 @@ typedef struct unpacked {
     openpi_image images[UNPACK_PICTURES];
     double state[OPENPI_ACTION_DIM];
     char came[UNPACK_CAME];      /* "; the request has "state", …": ends sentences about what is missing  */
+    char strangers[UNPACK_STRANGERS];      /* "stat promt ": keys that nothing reads                       */
 } unpacked;
 
 openpi_status unpack_message(const openpi_policy *policy, const wire_message *message, unpacked *out,

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/finite.h"
 #include "base/json.h"
+#include "base/guess.h"
 #include "base/notes.h"
 #include "base/report.h"
 #include "base/threads.h"
@@ -243,9 +244,50 @@ static void notes_that_have_no_place_are_counted(void **state) {
     assert_null(notes_get(&list, NOTES, NULL));
 }
 
+/* The sentence ends with these words. */
+static void must_ask(const openpi_error *error, const char *end) {
+    const char *found = strstr(error->message, end);
+    if (!found || strcmp(found, end)) fail_msg("\"%s\", expected \"%s\" at its end", error->message, end);
+}
+
+/* Few letters, their order, their case; the library's lists and what came instead of what is missing. */
+static void words_that_were_meant(void **state) {
+    (void)state;
+    static const char *const robots[] = {"aloha", "droid", "libero", NULL, "droid_jointpos"};
+    static const struct {
+        const char *word;
+        int near;
+    } cases[] = {{"droit", 1}, {"DROID", 1}, {"dorid", 1},     {"drid", 1}, {"libro", 2}, {"droid", -1},
+                 {"arm", -1},  {"", -1},     {"droid_joint", 4}, {"alhoa", 0}, {"abcde", -1}};
+    openpi_error error = OPENPI_ERROR_INIT;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(openpi_near_word(cases[i].word, robots, 5), cases[i].near);
+    assert_int_equal(openpi_near_word(NULL, robots, 5), -1);
+    assert_int_equal(openpi_near_word("droit", NULL, 5), -1);
+    report(&error, OPENPI_BAD_INPUT, "no camera");
+    assert_int_equal(guess_add(&error, OPENPI_BAD_INPUT, "cam_hihg", "images/cam_high (base), b (unused)"),
+                     OPENPI_BAD_INPUT);
+    assert_string_equal(error.message, "no camera; did you mean \"cam_high\"?");
+    report(&error, OPENPI_BAD_INPUT, "no state");
+    guess_add_missing(&error, OPENPI_BAD_INPUT, "observation/state", "prompt observation/stat ");
+    must_ask(&error, "; did you mean \"observation/state\" by \"observation/stat\"?");
+    report(&error, OPENPI_BAD_INPUT, "none");
+    guess_add(&error, OPENPI_BAD_INPUT, "left", "right, base");
+    assert_string_equal(error.message, "none");
+    guess_add(NULL, OPENPI_BAD_INPUT, "droit", "droid");
+    /* A long sentence makes room for the question, between characters. */
+    char umlauts[2 * sizeof error.message] = "";
+    while (strlen(umlauts) < sizeof error.message) strcat(umlauts, "ü");
+    report(&error, OPENPI_BAD_INPUT, "x%s", umlauts);
+    guess_add(&error, OPENPI_BAD_INPUT, "droit", "droid");
+    must_ask(&error, "ü…; did you mean \"droid\"?");
+    assert_in_range(strlen(error.message), sizeof error.message - 3, sizeof error.message - 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(report_cuts_between_characters),
+        cmocka_unit_test(words_that_were_meant),
         cmocka_unit_test(every_status_has_a_text),
         cmocka_unit_test(notes_are_told_once),
         cmocka_unit_test(notes_that_have_no_place_are_counted),

@@ -123,6 +123,32 @@ def test_missing_values_name_what_came(droid):
             policy.infer({"my/other_key": 1} | {k: v for k, v in obs.items() if k != key}, noise=noise)
 
 
+def test_what_was_probably_meant(droid, aloha):
+    """Keys of observations, arguments, robots and choices: what came, what is expected, and the near one."""
+    policy, obs, noise, _ = droid
+    for key, came in ((PICTURE, PICTURE.replace("exterior", "extrior")), (JOINTS, JOINTS + "s"), ("prompt", "promt")):
+        with pytest.raises(ValueError, match=f'; the request has .*; did you mean "{key}" by "{came}"\\?$'):
+            policy.infer({came: obs[key]} | {k: v for k, v in obs.items() if k != key}, noise=noise)
+    images = {"cam_hihg": aloha[1]["images"]["cam_high"]}
+    with pytest.raises(ValueError, match='no camera "images/cam_hihg", it has images/cam_high .*; did you mean "images/cam_high"'):
+        aloha[0].infer(aloha[1] | {"images": images})
+    with pytest.raises(TypeError, match='^Policy has no argument "robto", known are checkpoint, .*; did you mean "robot"'):
+        openpi_c.Policy(synthetic="tiny", robto="droid")
+    with pytest.raises(TypeError, match='^Policy.infer has no argument "nosie", known are obs, noise, .*did you mean "noise"'):
+        policy.infer(obs, nosie=noise)
+    with pytest.raises(TypeError, match='^Engine has no argument "zzzz", known are checkpoint, .*progress$'):
+        openpi_c.Engine(synthetic="tiny", zzzz=1)
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        policy.infer()
+    for words, near in (
+        ({"robot": "droit"}, "droid"), ({"robot": "DROID"}, "droid"), ({"config": "pi05_drod"}, "pi05_droid"),
+        ({"robot": "none", "dtype": "bf61"}, "bf16"), ({"robot": "none", "isa": "avx52"}, "avx2"),
+        ({"robot": "none", "without": "fused-qk"}, "fused-qkv"), ({"robot": "none", "synthetic": "tinny"}, "tiny"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=f'; did you mean "{near}"\\?$'):
+            openpi_c.Policy(**({"synthetic": "tiny"} | words))
+
+
 def test_broken_message(droid):
     with pytest.raises(ValueError, match="empty message|request"):
         droid[0].infer(b"")

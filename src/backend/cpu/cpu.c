@@ -20,6 +20,7 @@
 #include "backend/cpu/run.h"
 #include "base/clock.h"
 #include "base/free_memory.h"
+#include "base/guess.h"
 #include "base/report.h"
 #include "base/threads.h"
 #include "ops/reference.h"
@@ -60,10 +61,11 @@ static openpi_status cpu_open(const char *which, const device_options *options, 
                       "path is \"%s\", expected none on cpu: path is for a GPU's kernels", options->path);
     if (options->isa) {
         int isa = cpu_isa_find(options->isa);
-        if (isa < 0)
-            return report(error, OPENPI_BAD_ARGUMENT,
-                          "isa is \"%s\", expected reference, avx2, avx512, avx512_bf16 or amx",
-                          options->isa);
+        if (isa < 0) {
+            static const char levels[] = "reference, avx2, avx512, avx512_bf16 or amx";
+            report(error, OPENPI_BAD_ARGUMENT, "isa is \"%s\", expected %s", options->isa, levels);
+            return guess_add(error, OPENPI_BAD_ARGUMENT, options->isa, levels);
+        }
         cap = (cpu_isa)isa;
     }
     cpu_device *self = calloc(1, sizeof *self);
