@@ -63,7 +63,7 @@ static int waves_of(const gpu_device *device, const tile *t, int rows, const gpu
  * 128x192, on 256x128 833.
  *
  * Tried on the shapes that tune/ has times of: what is chosen takes 1.2 % longer than the best, in the mean
- * (SPEED.md, "tiles and tables", 19). */
+ * (docs/speed/products.md, T19). */
 static double cost(const gpu_device *device, const tile *t, int rows, const gpu_linear *p) {
     int waves = waves_of(device, t, rows, p), k = p->k_blocks * GPU_ATOM_K;
     double multiply = (double)t->columns * t->rows * k / 2048,

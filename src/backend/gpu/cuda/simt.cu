@@ -40,8 +40,8 @@ DEV float row_sum(float x, float (&parts)[ROW_WARPS], int warp) {
 }
 
 /* bf16 rows of up to 2048. Note: few instructions on purpose. A block runs each of them once, and must fetch
- * it first, which takes about ten cycles: a warp a row, with all its elements unrolled, is slower (SPEED.md,
- * "CUDA", 48). */
+ * it first, which takes about ten cycles: a warp a row, with all its elements unrolled, is slower
+ * (docs/speed/vision.md, C48). */
 KERNEL(MOST_THREADS) norm_rows_bf16(const __grid_constant__ gpu_norm p) {
     __shared__ __align__(16) float parts[MOST_ROWS][2][ROW_WARPS];
     const int n = p.k / 8, warps = (n + 31) / 32, threads = 32 * warps, mine = threadIdx.x / threads,
