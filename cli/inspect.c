@@ -68,7 +68,7 @@ static int is_flat(const json_t *array) {
 }
 
 #define DEFAULT_WORDS " (default, not in the checkpoint)"
-enum { FILES_SHOWN = 8 };        /* of more only the count and the first are told */
+enum { FILES_SHOWN = 8 };        /* files listed; beyond them only the count and the first */
 
 static void put_value(const char *key, const json_t *value, int indent, int is_default) {
     size_t items = json_array_size(value);

@@ -16,7 +16,7 @@ typedef struct previous_values {
 /* The previous chunk, of a run: zeros at first. */
 typedef struct previous_chunk {
     openpi_rtc rtc;
-    int rows, dims, element;     /* of the file: float32 in model space (4) or what --keep wrote (8)      */
+    int rows, dims, element;     /* the file's shape; bytes a number: 4 model space, 8 from --keep        */
     float *previous;             /* model space, [rows][dims]                                             */
     double *kept;                /* [rows][32]                                                            */
 } previous_chunk;

@@ -8,7 +8,7 @@
 double now_ms(void);
 
 typedef struct progress {
-    double start_ms, last_ms;    /* of the current `what`                                                 */
+    double start_ms, last_ms;    /* times of the current `what`                                           */
     uint64_t done;               /* as last shown: less than that is a new beginning                      */
     char what[48];
     int tty, drawn;

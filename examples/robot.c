@@ -30,7 +30,7 @@
 enum {
     SIDE = 224,
     JOINTS = 7,
-    DIMS = 8,                    /* of an action: joint velocities and the gripper                         */
+    DIMS = 8,                    /* numbers in an action: joint velocities and the gripper                 */
     EVERY = 5,                   /* steps of a chunk to execute before the next one is asked for           */
     CHUNK = 64,                  /* steps of a chunk at most                                               */
     LATENCIES = 20,
@@ -45,13 +45,13 @@ typedef struct observation {
 typedef struct robot {
     ws_client *client;
     ws_socket *socket;           /* NULL: none                                                             */
-    const char *key;             /* of a token; NULL: none                                                 */
+    const char *key;             /* a token's key; NULL: none                                              */
     int ready, ticks;            /* 1: the server's metadata came; the control loop has begun              */
     double connect_ms;           /* when to connect again; 0: not                                          */
     double rate, due_ms;         /* steps a second; when the next tick is                                  */
     int steps, executed, held;   /* to execute; so far; ticks without an action                            */
     double chunk[CHUNK][DIMS];
-    int rows, next;              /* of the chunk; 0 rows: none yet                                         */
+    int rows, next;              /* rows in the chunk; 0: none yet                                         */
     int trained_delay;           /* the longest delay that the checkpoint was trained for; 0: any          */
     msgpack_sbuffer request;
     int asked;                   /* 1: a request is not yet answered                                       */

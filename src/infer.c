@@ -7,7 +7,7 @@
 #include "openpi_internal.h"
 #include "policy/policy.h"
 
-enum { MOST_DEVICES = 64 };      /* of one backend */
+enum { MOST_DEVICES = 64 };      /* most devices of one backend */
 
 openpi_status openpi_devices(openpi_device *devices, int capacity, int *count, openpi_error *error) {
     openpi_device own[MOST_DEVICES];

@@ -37,7 +37,7 @@ static openpi_status find_free(device *device, uint64_t *unused, uint64_t *total
  * keeps some memory for itself: what fits by less than this reserve is said to fit closely. */
 static openpi_status put_verdict(json_t *row, uint64_t needed, uint64_t unused, uint64_t total,
                                  openpi_error *error) {
-    static const double reserve = 0.05;          /* of what is needed */
+    static const double reserve = 0.05;          /* share of what is needed */
     char text[160];
     double need = (double)needed * 1e-9, left = (double)unused * 1e-9;
     TRY(put(row, "needed_bytes", json_integer((json_int_t)needed), error));

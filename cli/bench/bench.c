@@ -10,7 +10,7 @@
 #include "load.h"
 #include "output.h"
 
-enum { ROBOTS = 1, SECONDS = 10 };         /* of a running server                                         */
+enum { ROBOTS = 1, SECONDS = 10 };         /* defaults for a running server                               */
 
 /* ---- reading the options -------------------------------------------------------------------------- */
 

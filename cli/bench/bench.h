@@ -19,12 +19,12 @@ enum { BATCHES_MAX = 16 };
 
 typedef struct bench_values {
     subject_values subject;
-    const char *checkpoint;                /* of --best; else the positional argument                     */
+    const char *checkpoint;                /* the checkpoint for --best; else the positional argument     */
     const char *batch, *json, *svg, *save, *best, *against;
     int warmup, runs;                      /* -1 and 0: as the device likes it                            */
     int rtc, delay;                        /* openpi_rtc_mode; steps                                      */
     int tolerance, histogram, changing_prompts, no_energy, verbose;
-    const char *server, *rate, *api_key, *greedy_key;    /* of a running server, load.h                   */
+    const char *server, *rate, *api_key, *greedy_key;    /* a running server: load.h                      */
     int robots, greedy, flood, flood_addresses, jitter, seconds, env;
 } bench_values;
 

@@ -19,7 +19,7 @@
 
 enum {
     HEAD_BYTES = 512 + WS_HOST + WS_PATH,
-    SLOW_BYTES = 300000,         /* of a slow writer's frame, about a request of DROID's                  */
+    SLOW_BYTES = 300000,         /* a slow writer's frame: about a request from DROID                     */
     FRAME_HEAD = 14,
     NOISE_BYTES = 64,
     STEP_MS = 20,

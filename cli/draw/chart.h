@@ -35,7 +35,7 @@ typedef struct chart_bar {
 
 typedef struct bar_chart {
     chart_head head;
-    const char *unit;            /* of the values: "ms"                                                   */
+    const char *unit;            /* the values' unit: "ms"                                                */
     const char *const *parts;    /* legend, part_count of them; NULL: one part without a legend           */
     int part_count;              /* 0 is 1                                                                */
     int grouped;                 /* parts side by side; 0: stacked, the sum at the end                    */
@@ -90,7 +90,7 @@ typedef struct chart_marker {
 
 typedef struct histogram_chart {
     chart_head head;
-    const char *unit;            /* of the values                                                         */
+    const char *unit;            /* the values' unit                                                      */
     const double *values;        /* in any order; or NULL, and                                            */
     int count;
     const int *counts;           /* what is already in bins: bin_count, each `step` wide, from `low`    */

@@ -15,7 +15,7 @@ typedef struct chart_key {
     int series;                  /* colour and mark                                                       */
     chart_style style;
     chart_sign sign;             /* a mark stands on its line unless the style is points                  */
-    const char *from;            /* of a figure in the name; may be NULL                                  */
+    const char *from;            /* where a figure in the name comes from; may be NULL                    */
 } chart_key;
 
 typedef struct chart_area {

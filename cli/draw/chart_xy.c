@@ -14,7 +14,7 @@ typedef struct axis {
     double low, high; /* shown range, log kinds: > 0                                           */
     double ticks[TICKS];
     int count;
-    svg_scale scale; /* of a linear one                                                       */
+    svg_scale scale; /* scale of a linear axis                                                */
 } axis;
 
 /* Numbers that no clock measures are left out, so that no sum or product below overflows. */

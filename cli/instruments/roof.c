@@ -64,7 +64,7 @@ static void put_roofs(const subject *s, const bench_roofs *r) {
 
 static json_t *roof_json(const subject *s, const bench_roofs *r) {
     json_t *root = subject_json(s, "roof");
-    json_object_del(root, "model");        /* of the stand-in */
+    json_object_del(root, "model");        /* the stand-in's model */
     json_object_del(root, "workload");
     json_object_del(root, "ready_ms");
     json_object_set_new(root, "roofs", roofs_json(r));

@@ -54,7 +54,7 @@ typedef struct subject {
     workload call;               /* batch 1 unless the verb says otherwise                                */
     openpi_engine *engine;       /* NULL until opened                                                     */
     openpi_engine_info info;
-    int warned;                  /* of a table that is not used whole                                     */
+    int warned;                  /* 1: the user was told that a table is not used whole                   */
     device_facts facts;
     char hardware[HARDWARE_TEXT];          /* "NVIDIA H200"                                               */
     double ready_ms;             /* opening the engine: weights packed                                    */

@@ -50,7 +50,7 @@ typedef struct figure {
     char from[FIGURE_FROM];      /* "2:/device/p50_ms"; two with a blank between for a ratio              */
     const char *how;             /* NULL: the value itself; "ratio": first / second; "sum": of a list     */
     int whole;                   /* an integer in its file                                                */
-    char where[FIGURE_FROM];     /* of a sum: which entries, "stage=vision|name=mlp up"                   */
+    char where[FIGURE_FROM];     /* a sum's entries: "stage=vision|name=mlp up"                           */
 } figure;
 
 figure figure_at(const report_file *file, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -135,7 +135,7 @@ void section_stages(report_page *page) {
 typedef struct roofline {
     const report_file *file;
     chart_series series[CHART_SERIES];
-    chart_point *points; /* of one series after the other                                         */
+    chart_point *points; /* points, one series after the other                                    */
     figure *figures;
     char (*tips)[LABEL];
     int count;

@@ -19,7 +19,7 @@ struct gz {
     const char *path; /* the caller's                                                          */
     gzFile file;
     int writing, failed, why; /* why: errno of the first failure                                       */
-    int at, count; /* of the block                                                          */
+    int at, count; /* place in the block; bytes in it                                       */
     unsigned char block[BLOCK];
 };
 

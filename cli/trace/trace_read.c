@@ -19,9 +19,9 @@ typedef struct reader {
     const char *path;
     gz *file;
     int next; /* the byte not yet taken, -1: the end                                   */
-    size_t line, column; /* of `next`                                                            */
-    size_t first_line, first_column; /* of the value that was read last                           */
-    char *text; /* of the value that was read last, NUL at its end                       */
+    size_t line, column; /* place of `next`                                                      */
+    size_t first_line, first_column; /* place of the value that was read last                     */
+    char *text; /* the value that was read last, NUL at its end                          */
     size_t count, capacity;
     trace_file *out;
     int events;

@@ -137,7 +137,7 @@ typedef struct observation {
     openpi_field *fields; /* [count]                                                              */
     int count, capacity;
     struct held *held; /* [capacity], what field i points to                                   */
-    PyObject *owner;   /* of the message                                                       */
+    PyObject *owner;   /* owner of the message                                                 */
 } observation;
 
 /* Reads a dict (or bytes) into `out`; 0, or -1 with an exception. Free it in either case. */

@@ -36,7 +36,7 @@ typedef struct call {
     int count, action_dim, horizon;
     int keeps;                       /* 1: sessions for real-time chunking, whose chunks are answered */
     Py_buffer noise;                 /* float32 [count][H][32] or none                               */
-    unsigned long long seed, stream; /* of the noise where none is given                             */
+    unsigned long long seed, stream; /* what noise is drawn from where none is given                 */
     float *memory, *drawn, *model;   /* memory: drawn [count][H][32], model [count][H][32], previous */
     float *previous;                 /* [count][64][32], with real-time chunking                     */
     openpi_timing timing;

@@ -15,8 +15,8 @@ enum { DEPTH = 8, NAME = 160, FIELDS = 256 };
 /* What a field points to. */
 struct held {
     char name[NAME];
-    PyObject *owner; /* of a text                                                            */
-    Py_buffer view;  /* of an array; obj NULL: none                                          */
+    PyObject *owner; /* owner of a text                                                      */
+    Py_buffer view;  /* view of an array; obj NULL: none                                     */
     double *numbers; /* converted                                                            */
     double number;
 };

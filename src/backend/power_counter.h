@@ -12,7 +12,7 @@
 typedef struct power_facts {
     char counter[48];            /* "RAPL"; "": energy cannot be read, see `reason`                       */
     char reason[300];
-    char name[96];               /* of the board                                                          */
+    char name[96];               /* name of the board                                                     */
     char driver[96];             /* "580.159.04"                                                          */
     char matched[96];            /* how the device was found: "PCI address 0000:19:00.0"                  */
     double limit_w;              /* the board's power limit in force                                      */

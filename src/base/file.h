@@ -10,7 +10,7 @@
 
 typedef struct file_reader {
     int fd;                      /* -1: closed                                                            */
-    uint64_t bytes;              /* of the file when it was opened                                        */
+    uint64_t bytes;              /* the file's size when it was opened                                    */
 } file_reader;
 
 /* Opens a regular file for reading. All else (a pipe, which would block, a socket, a device) is refused. */

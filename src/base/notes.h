@@ -6,7 +6,7 @@
 
 enum {
     NOTES = 24,                  /* sentences in a list; more are only counted        */
-    NOTE_BYTES = 400             /* of a sentence, with its NUL                       */
+    NOTE_BYTES = 400             /* longest sentence, with its NUL                    */
 };
 
 typedef struct notes_entry {
@@ -15,7 +15,7 @@ typedef struct notes_entry {
 } notes_entry;
 
 typedef struct notes {
-    int count;                   /* of all that were added                            */
+    int count;                   /* notes added, the dropped ones included            */
     notes_entry list[NOTES];     /* the last place says how many there was no room for */
 } notes;
 

@@ -29,7 +29,7 @@ openpi_status report(openpi_error *error, openpi_status status, const char *form
         if (end && (unsigned char)error->message[end - 1] >= 0xc0) end--; /* and their lead byte */
         error->message[end] = 0;
     }
-    for (size_t at = 0, end = strlen(error->message); at < end; at++) { /* of a name cut by its format */
+    for (size_t at = 0, end = strlen(error->message); at < end; at++) { /* a name may be cut by its format */
         at += utf8_valid_prefix(error->message + at, end - at);
         if (at < end) error->message[at] = '?';
     }

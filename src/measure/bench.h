@@ -19,9 +19,9 @@ typedef struct bench_workload {
 
 /* Measured ceilings (roofs) of the device. 0: unknown. */
 typedef struct bench_roofs {
-    double tflops;               /* of the engine's dtype: one of the two below                           */
+    double tflops;               /* for the engine's dtype: one of the two below                          */
     double gbs;                  /* read from memory                                                      */
-    double bf16_tflops, f32_tflops;        /* of the kernels' own arithmetic                              */
+    double bf16_tflops, f32_tflops;        /* for the kernels' own arithmetic                             */
     double copy_gbs;             /* read and written bytes together                                       */
     double core_mhz;             /* the clock that the products ran at                                    */
 } bench_roofs;

@@ -10,7 +10,7 @@ typedef struct figures {
 /* Bins of equal width from the shortest time on; the last bin holds all longer times. */
 enum { HISTOGRAM_BINS = 17 };
 typedef struct histogram {
-    double low_ms, width_ms;     /* of the first bin; width 0: all times are equal, in the first bin      */
+    double low_ms, width_ms;     /* the first bin; width 0: all times are equal, in the first bin         */
     int counts[HISTOGRAM_BINS];
 } histogram;
 

@@ -28,11 +28,11 @@ typedef struct ladder_job {
 typedef struct ladder_rung {
     int which;        /* index in openpi_switches; -1: the first rung, all off, or the top, all on */
     char reason[128]; /* why the switch has no effect here; "": it has, and the fields below are set */
-    double p50_ms, device_ms;              /* of a call from host to host; of the same without the copies  */
+    double p50_ms, device_ms;              /* a call from host to host; the same without the copies        */
     double before_ms; /* p50 without the switch: of the rung below; leave-one-out: p50_ms itself */
-    int operations, nodes;                 /* of the plan; of its graph, 0 where there is none            */
+    int operations, nodes;                 /* ops in the plan; nodes in its graph, 0 where there is none  */
     uint64_t weight_bytes, session_bytes;
-    double deviation_max, deviation_rms;   /* of the actions, from the top's                              */
+    double deviation_max, deviation_rms;   /* distance of the actions from the top rung's                 */
     int within;                            /* 1: within the bound                                         */
 } ladder_rung;
 
@@ -44,7 +44,7 @@ typedef struct ladder_report {
     double bound_max, bound_rms;           /* 0: not bounded                                              */
     int failed;                            /* rungs beyond the bound                                      */
     double ready_ms;                       /* opening an engine, as last done                             */
-    openpi_engine_info info;               /* of the top                                                  */
+    openpi_engine_info info;               /* engine of the top rung                                      */
     device_facts facts;
 } ladder_report;
 

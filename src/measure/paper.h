@@ -19,7 +19,7 @@ enum { PAPER_TILES = 10, PAPER_STAGES = 3 };
 typedef struct paper_tile {
     int rows, columns;
     int parts;                   /* most blocks that share k, each with a part of it                      */
-    double inner;                /* of the matrix units' peak, what the inner loop reaches                */
+    double inner;                /* share of the matrix units' peak that the inner loop reaches           */
 } paper_tile;
 
 typedef struct paper_card {
@@ -27,21 +27,21 @@ typedef struct paper_card {
     const char *kernels;         /* whose tiles and inner loops these are                                 */
     /* The card: published, or measured where a card was at hand (paper_cards.c has the sources).         */
     int units;
-    double flops_per_cycle;      /* of a unit, bf16                                                       */
+    double flops_per_cycle;      /* one unit, bf16                                                        */
     double core_mhz;
     double matrix_tflops;        /* that all units hold within the card's power                           */
     double memory_gbs;           /* that a pass over memory reaches                                       */
-    double cache_bytes;          /* of the cache that all units share                                     */
+    double cache_bytes;          /* size of the cache that all units share                                */
     double move_bytes;           /* from that cache to a unit, a cycle                                    */
     double launch_us;            /* between one kernel and the next one of a graph                        */
     double load_us;              /* a load from memory under load                                         */
     /* Its kernels. */
-    double epilogue_cycles;      /* of an element of a tile: bias, activation, rounding, store            */
-    double softmax_cycles;       /* of a score, beside its products                                       */
+    double epilogue_cycles;      /* cycles an element of a tile: bias, activation, rounding, store        */
+    double softmax_cycles;       /* cycles a score, beside its products                                   */
     double attention_inner[2];   /* as paper_tile.inner: heads of up to 128 dimensions, larger ones       */
     int attention_split;         /* 1: keys are split where there are fewer blocks than units             */
     int ahead;                   /* steps of k on their way while one is multiplied; 0: attention too     */
-    int blocks;                  /* of a product, that a unit holds at once                               */
+    int blocks;                  /* a product's blocks that a unit holds at once                          */
     int few_rows;                /* products of so many rows spread k over all units: they run as fast as
                                     memory is read. 0: no such kernels                                    */
     int norm_rows;               /* up to so many rows a norm is inside its product, else a launch        */
@@ -66,7 +66,7 @@ typedef struct paper_time {
 paper_time paper_predict(const paper_card *card, const op *op, int rows, double keys, int samples);
 
 typedef struct paper_call {
-    openpi_variant variant;      /* of the checkpoint                                                     */
+    openpi_variant variant;      /* variant of the checkpoint                                             */
     uint64_t parameters;
     profile profile;             /* its times are predictions; profile_free                               */
 } paper_call;

@@ -40,7 +40,7 @@ const paper_card paper_cards[] = {
         .ahead = 4,              /* the kernels' rings                                                    */
         .blocks = 1,
         .few_rows = 16,          /* the kernels' smallest tile                                            */
-        .norm_rows = 44,         /* of the tuned table                                                    */
+        .norm_rows = 44,         /* as in the tuned table                                                 */
         .resident_samples = 4,
         .resident_rows = 64,
         .resident_images = 3,
@@ -66,7 +66,7 @@ const paper_card paper_cards[] = {
                   {64, 128, 1, 0.88}, {64, 64, 1, 0.88}, {32, 128, 1, 0.88},       /* C: 1.0 each         */
                   {16, 16, 8, 0.88}, {32, 16, 8, 0.88}, {64, 16, 8, 0.88}},        /* waves share k       */
         .published_ms = 26.1,
-        .published_stage_ms = {4.1, 10.7, 11.2},           /* of 27.1 ms of kernels                       */
+        .published_stage_ms = {4.1, 10.7, 11.2},           /* parts of 27.1 ms of kernels                 */
         .published_batch64 = 110.1,
     },
     {

@@ -16,7 +16,7 @@ typedef enum shape_form { SHAPE_ROWS, SHAPE_MATRIX, SHAPE_HEADS, SHAPE_COLUMNS }
 
 static const struct {
     shape_form form;
-    size_t at; /* of a matrix, of the number of heads, of the number of columns          */
+    size_t at; /* offset of a matrix, of the number of heads or of columns               */
 } forms[OP_KINDS] = {
     [OP_PATCH_EMBED] = {SHAPE_MATRIX, offsetof(op, patch_embed.weight)},
     [OP_NORM_LINEAR] = {SHAPE_MATRIX, offsetof(op, norm_linear.weight)},

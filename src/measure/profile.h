@@ -43,11 +43,11 @@ typedef struct profile {
     timed_method method;
     char not_replayed[200];
     int runs;
-    int launches, nodes;         /* of one call; nodes of the plain recording's graph, 0 without one      */
+    int launches, nodes;         /* launches a call; nodes of the plain recording's graph, 0 without one  */
     figures host;                /* a plain call, host to host                                            */
     figures replay;              /* its stages on the device                                              */
     figures timed;               /* the same of a timed call                                              */
-    double sum_ms;               /* of all ops' medians                                                   */
+    double sum_ms;               /* sum of all ops' medians                                               */
     double coverage_ratio;       /* median of (ops' times / stages' times) within one timed call          */
 } profile;
 

@@ -19,7 +19,7 @@ enum { RAPL_ZONES = 32, RAPL_PATH = 512 };
 
 typedef struct rapl {
     struct rapl_zone {
-        char path[RAPL_PATH];    /* of energy_uj                                                          */
+        char path[RAPL_PATH];    /* path to energy_uj                                                     */
         uint64_t range_uj;       /* the value after which the counter restarts at 0                       */
         uint64_t last_uj;
     } zones[RAPL_ZONES];

@@ -23,9 +23,9 @@ typedef struct timed {
     timed_method method;
     char not_replayed[200];      /* why TIMED_EVENTS is not TIMED_REPLAY                                  */
     struct recording *recording;
-    launch_record *launches;     /* of the latest call, in order; times from the run's beginning          */
+    launch_record *launches;     /* the latest call's launches, in order; times from the run's beginning  */
     int count, capacity;
-    double start_ms, end_ms;     /* of the latest run, by the host's clock (base/clock.h)                 */
+    double start_ms, end_ms;     /* the latest run, by the host's clock (base/clock.h)                    */
     double total_ms;             /* its length by the clock that times the launches                       */
 } timed;
 

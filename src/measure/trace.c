@@ -22,7 +22,7 @@ typedef struct recorder {
     double *actions;
     size_t action_count;
     power *power;
-    double begin_ms, energy_j; /* of the host's clock; at the last reading                    */
+    double begin_ms, energy_j; /* time by the host's clock; energy at the last reading        */
     trace *out;
 } recorder;
 

@@ -22,7 +22,7 @@ typedef struct trace_reading {
 
 typedef struct trace_call {
     double start_ms, end_ms;
-    trace_span spans[TRACE_HOST_SPANS];    /* of the host, in order                                       */
+    trace_span spans[TRACE_HOST_SPANS];    /* spans of the host, in order                                 */
     int span_count, run;                   /* run: which of them runs the plan                            */
     double device_ms;                      /* where the launches' times begin                             */
     double *starts, *ends;                 /* [launches], from device_ms                                  */

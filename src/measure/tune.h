@@ -43,7 +43,7 @@ typedef struct tune_row {
     double winner_us;
     /* its stage inside the whole plan, without and with the winner; 0: not tried */
     double base_ms, trial_ms;
-    double flops, bytes;         /* of one op, with the rows it had                                       */
+    double flops, bytes;         /* one op, with the rows it had                                          */
     int rows;
     int whole;                   /* 1: a whole call has confirmed the winner                              */
     double library_us;           /* the plain product of the vendor's library; 0: not measured             */
@@ -54,19 +54,19 @@ typedef struct tune_pair {
     int batch, horizon, max_prompt, cameras;
     openpi_variant variant;
     double before_ms, after_ms;  /* medians                                                               */
-    double spread_ms;            /* of the pairs' differences                                             */
+    double spread_ms;            /* spread of the pairs' differences                                      */
     int rounds, slower;          /* runs of each, alternately; rounds in which the table's run was slower */
     int placed;                  /* ops with another choice than the heuristic's; 0: the same plan twice */
 } tune_pair;
 
 typedef struct tune_options {
-    int rounds;                  /* of every candidate near the best; 0: 11                               */
-    int confirm_rounds;          /* of every pair of plans; 0: 15                                         */
+    int rounds;                  /* rounds for every candidate near the best; 0: 11                       */
+    int confirm_rounds;          /* rounds for every pair of plans; 0: 15                                 */
     const char *journal;         /* file; NULL: none                                                      */
     int fresh;                   /* 1: an existing journal is discarded                                   */
     int library;                 /* 1: the vendor's library is timed too, where there is one              */
     double least_share;          /* shapes with a smaller part of the call's time are left out            */
-    int steps;                   /* of the plans; 0: 10                                                   */
+    int steps;                   /* the plans' denoise steps; 0: 10                                       */
     openpi_progress progress;    /* the current step, steps done and steps known so far                   */
     void *progress_user;
 } tune_options;

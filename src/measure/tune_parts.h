@@ -20,7 +20,7 @@ typedef struct tune_bench {
     size_t cache_bytes;
 } tune_bench;
 
-enum { TUNE_ROUNDS = 64 };       /* of a comparison at most */
+enum { TUNE_ROUNDS = 64 };       /* most rounds of a comparison */
 
 typedef struct tune_run {
     op *ops;
@@ -40,7 +40,7 @@ int tune_rounds_within(double limit_ms, double round_ms, int most);
 
 /* Two versions that ran by turns, base and trial. */
 typedef struct paired {
-    double gain, spread;         /* of the pairs' differences: median, standard deviation without outliers  */
+    double gain, spread;         /* pairs' differences: median, standard deviation without outliers         */
     int rounds, slower;          /* rounds in which the trial was slower                                  */
 } paired;
 paired tune_paired(const double *base, const double *trial, int rounds);

@@ -14,14 +14,14 @@
 typedef struct verify_options {
     const char *device;          /* NULL: "cpu"                                                           */
     const char *isa;             /* NULL: the best that the machine runs                                  */
-    const char *path;            /* of a GPU; NULL: its best                                              */
+    const char *path;            /* kernel path of a GPU; NULL: its best                                  */
     const char *without;         /* switches that are off; NULL: none                                     */
     const char *table;           /* tuner's table; NULL: the device's own                                 */
     openpi_dtype dtype;          /* default f32; with a checkpoint f32 and then bf16                      */
     openpi_weights weights;      /* default as the dtype's                                                */
     int threads;                 /* 0: all                                                                */
     const char *tokenizer;       /* NULL: the tokenizer.model beside the case or up to two folders above  */
-    openpi_progress progress;    /* of making full-size weights; may be NULL                              */
+    openpi_progress progress;    /* told while full-size weights are made; may be NULL                    */
     void *progress_user;
 
     /* For tests that plant faults: called after opening, before anything runs. May be NULL. */

@@ -21,7 +21,7 @@
 enum { EDGE = 256 };
 
 static const char format_name[] = "openpi golden 1";
-static const double bound_cpu = 1e-4, bound_gpu = 2e-4;      /* of the largest value of x                  */
+static const double bound_cpu = 1e-4, bound_gpu = 2e-4;      /* share of the largest value of x            */
 static const double bf16_rms = 1.5, bf16_max = 3;            /* times the recorded bf16's own distance     */
 
 int verify_is_recorded(const char *path) {

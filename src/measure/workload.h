@@ -9,7 +9,7 @@ typedef struct workload {
     int batch;
     uint8_t cameras[OPENPI_CAMERAS];       /* 1: the camera is there                                      */
     int prompt;                  /* tokens, at most the session's max_prompt                              */
-    uint64_t seed;               /* of pictures, tokens, state, noise and previous chunks                 */
+    uint64_t seed;               /* seed for pictures, tokens, state, noise and previous chunks           */
     openpi_rtc_mode rtc;         /* real-time chunking of all samples; the session was made for it        */
     int delay;
 } workload;

@@ -34,7 +34,7 @@ struct adapter {
     tensors *tensors;
     adapter_change *changes;
     int count, staged;
-    first_failure failure;       /* of a read */
+    first_failure failure;       /* the first failed read */
 };
 
 /* ---- names ---- */

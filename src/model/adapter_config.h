@@ -10,7 +10,7 @@
 typedef struct adapter_pattern adapter_pattern;
 
 typedef struct adapter_config {
-    char *path;                  /* of the file, for sentences                                            */
+    char *path;                  /* path of the file, for sentences                                       */
     json_t *root;
     int rank;                    /* "r"                                                                   */
     double alpha;                /* "lora_alpha"                                                          */

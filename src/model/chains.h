@@ -7,7 +7,7 @@
 #include "model/packing.h"
 
 typedef struct chain {
-    int first, count;            /* of chains.jobs                                                        */
+    int first, count;            /* range of chains.jobs                                                  */
     uint64_t bytes;              /* that are decoded for it                                               */
 } chain;
 

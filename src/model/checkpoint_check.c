@@ -106,7 +106,7 @@ static const tensor *find_or_embedding(const checkpoint *c, const char *name) {
 typedef struct check {
     checkpoint *checkpoint;
     int needed, missing;
-    char names[400];             /* of the first missing ones */
+    char names[400];             /* names of the first missing ones */
 } check;
 
 static openpi_status check_there(void *user, const char *name, int rank, const int64_t *shape,

@@ -13,7 +13,7 @@ typedef struct chunk {
     char label[700];             /* "FILE: tensor NAME, chunk 0.1"                                        */
     file_reader reader;
     unzstd *decoder;             /* NULL: plain bytes                                                     */
-    int64_t line;                /* of the chunk: the next; kept by zarr_reader.c                         */
+    int64_t line;                /* the chunk's next line; kept by zarr_reader.c                          */
     uint64_t fetched;            /* bytes of the value that were read from the file                       */
     unsigned char *input;        /* fetched, and not yet decoded: input_at … input_count                  */
     size_t input_at, input_count;

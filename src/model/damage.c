@@ -21,7 +21,7 @@ typedef struct damage {
     const checkpoint *checkpoint;
     dtype type;
     const tensor *first;  /* NULL: none yet */
-    int64_t elements, at; /* of the first: how many, and which is the first */
+    int64_t elements, at; /* bad elements of that tensor; the first one */
     float value;
     int more;  /* tensors */
     int stage; /* that is looked at */

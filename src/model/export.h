@@ -15,7 +15,7 @@ typedef struct export_order {
     void *created_user;
     openpi_progress progress;
     openpi_cancel cancel;
-    void *progress_user;                   /* of both                                                     */
+    void *progress_user;                   /* context of both functions                                   */
 } export_order;
 
 /* Weights that are NaN or infinite, or would be in the type, are refused. Changes how the checkpoint's

@@ -14,7 +14,7 @@ typedef struct lora {
         zarr_array zarr;         /* its name is owned; NULL: the factor is not there                      */
         zarr_reader *reader;     /* NULL: not begun                                                       */
         int64_t next;            /* the layer that the reader stands before                               */
-        float *values;           /* of the layer that was decoded last: all of its heads or parts         */
+        float *values;           /* the layer that was decoded last: all of its heads or parts            */
     } factors[2];
     int summed;                  /* 1: every head's a meets the sum of all heads' b (MODEL.md)            */
     int64_t rows, columns, rank; /* W [rows][columns] of one head or part is changed by a [rows][rank] and

@@ -21,7 +21,7 @@ enum { MOST_HEIGHT = 16, MOST_NODES = 1 << 16 };
 typedef struct file_table {
     size_t count;
     char **paths;                /* below the database's folder                                           */
-    uint64_t *bases;             /* of each, how much its nodes' files start with                         */
+    uint64_t *bases;             /* for each, how much its nodes' files start with                        */
 } file_table;
 
 static void free_files(file_table *t) {
@@ -66,7 +66,7 @@ typedef struct walk {
     const char *folder;
     values *values;
     int nodes;
-    uint64_t bytes;                        /* of all nodes so far, decoded                                */
+    uint64_t bytes;                        /* decoded size of all nodes so far                            */
     char last_key[PATH_LIMIT + 1];         /* keys ascend over the whole tree                             */
 } walk;
 

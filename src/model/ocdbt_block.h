@@ -17,7 +17,7 @@ enum {
     NODE_LIMIT = 1 << 27,        /* bytes of a block, compressed or not, and of all nodes together: Orbax */
                                  /* asks for nodes of at most 100,000,000                                 */
     MOST_KEYS = 1 << 20,
-    PATH_LIMIT = 1024,           /* of a data file, and of a key                                          */
+    PATH_LIMIT = 1024,           /* longest path of a data file, and longest key                          */
 };
 
 typedef struct cursor {

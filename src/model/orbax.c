@@ -22,7 +22,7 @@ struct orbax {
     int count, stages;
     int without_lora, left_out;  /* left_out: arrays of LoRA                                              */
     orbax_gaps gaps;             /* what is not there                                                     */
-    first_failure failure;       /* of a read                                                             */
+    first_failure failure;       /* the first failed read                                                 */
 };
 
 /* Layers of matrices of the vision tower come first, then those of both stacks of Gemma together. */

@@ -18,11 +18,11 @@ typedef struct orbax_array {
     const array_rule *rule;
     zarr_array zarr;             /* its name is owned                                                     */
     lora *lora;                  /* NULL: none                                                            */
-    dtype type;                  /* of its tensors: the array's, F32 where LoRA is merged, or BF16        */
+    dtype type;                  /* its tensors' type: the array's, F32 where LoRA is merged, or BF16     */
     int layers, parts;
-    int64_t batch, inputs, channels, outputs;      /* of one tensor: see array_rule                       */
+    int64_t batch, inputs, channels, outputs;      /* one tensor's axes: see array_rule                   */
     int64_t group;               /* lines that hold one input's outputs                                   */
-    int stage;                   /* of its first layer; 0: all layers are in stage 0                      */
+    int stage;                   /* stage of its first layer; 0: all layers are in stage 0                */
     int sequential;
     int kept;                    /* 1: not rounded while it is decoded                                    */
     zarr_reader *reader;         /* NULL: not begun                                                       */
@@ -32,7 +32,7 @@ typedef struct orbax_array {
     int held;                    /* that layer, of stage 0 the last one; -1: none                         */
     int64_t last_line;           /* sequential: the line in `data`; -1: none                              */
     struct orbax_part *tensors;  /* [layers][parts]                                                       */
-    first_failure *failure;      /* of a read, where the checkpoint keeps it                              */
+    first_failure *failure;      /* the checkpoint's first failed read                                    */
 } orbax_array;
 
 /* Reads the header of values' KEY/.zarray and the sizes that it has. To be closed also where it fails. */

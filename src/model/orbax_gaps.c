@@ -12,7 +12,7 @@
 #define STORED "store_array_data_equal_to_fill_value"
 #define METADATA "_METADATA"
 
-enum { NAME = 500 };             /* of an array, for sentences */
+enum { NAME = 500 };             /* an array's name, for sentences */
 
 /* ---- what the checkpoint says about itself ---- */
 

@@ -13,7 +13,7 @@ typedef struct array_rule {
     const char *array, *axes, *tensors[2];
 } array_rule;
 
-enum { MOST_ARRAYS = 64 };       /* of a checkpoint, without LoRA's */
+enum { MOST_ARRAYS = 64 };       /* most arrays of a checkpoint, without LoRA's */
 
 /* NULL: no array of π0 or π0.5 has this name. */
 const array_rule *array_rule_find(const char *array);

@@ -31,16 +31,16 @@ typedef struct packing {
     piece *pieces;
     int piece_count, tasks, generated;     /* generated: matrices that the device has made itself           */
     int chained;                           /* the first piece of those in chains                            */
-    chains chains;                         /* of the other matrices                                         */
+    chains chains;                         /* chains for the other matrices                                 */
     atomic_ullong decoded;                 /* bytes, for the chains so far                                  */
     load_progress progress;                /* NULL: nobody asks                                             */
     void *progress_user;
     char *scratch;                         /* [threads][scratch_bytes]: of the backend, then a row of fp32  */
     size_t scratch_bytes;
-    float *scales;                         /* of all pieces, before they are uploaded                       */
+    float *scales;                         /* all pieces' scales, before they are uploaded                  */
     size_t scale_count;
     int base;                              /* first task of this slice                                      */
-    first_failure failure;                 /* of a task                                                     */
+    first_failure failure;                 /* the first failed task                                         */
     atomic_int *damaged;
 } packing;
 

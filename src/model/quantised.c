@@ -9,7 +9,7 @@
 
 /* A scheme is known by a tensor's name, or by its type. The first row that fits a tensor counts. */
 static const struct {
-    const char *piece;           /* of the name; NULL: any                                                */
+    const char *piece;           /* piece of the name; NULL: any                                          */
     int tail;                    /* 1: the name ends with it                                              */
     const char *type;            /* the type begins with this; NULL: any                                  */
     const char *scheme;

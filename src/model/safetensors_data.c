@@ -24,7 +24,7 @@ typedef struct member {
 
 typedef struct array {
     const void *id;              /* tensor_array                                                          */
-    int first, count;            /* of writer.members                                                     */
+    int first, count;            /* range of writer.members                                               */
     uint64_t bytes;
 } array;
 

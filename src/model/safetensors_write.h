@@ -22,7 +22,7 @@ typedef struct safetensors_order {
     int count;
     const tensors *from;                   /* the sources' list                                           */
     const char *prefix;                    /* before each name, or ""                                     */
-    json_t *metadata;                      /* of every file: an object of strings; NULL: none             */
+    json_t *metadata;                      /* an object of strings for every file; NULL: none             */
     uint64_t shard_bytes;                  /* 0: model.safetensors; else shards of at most so many bytes of
                                               data, and model.safetensors.index.json                      */
     pool *pool;
@@ -30,7 +30,7 @@ typedef struct safetensors_order {
     void *created_user;
     openpi_progress progress;              /* "writing weights", in bytes                                 */
     openpi_cancel cancel;                  /* asked after each report; NULL: never                        */
-    void *progress_user;                   /* of both                                                     */
+    void *progress_user;                   /* context of both functions                                   */
     atomic_int *damaged;                   /* set, and writing stops, at an element that is NaN or infinite in
                                               the type that it is written in; NULL: nobody looks          */
 } safetensors_order;

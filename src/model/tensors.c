@@ -29,7 +29,7 @@ struct tensor_file {
     file_reader reader;
     json_t *metadata;
     char *bytes;                 /* all of them, once they are loaded          */
-    first_failure failure;       /* of a read                                  */
+    first_failure failure;       /* the first failed read                      */
 };
 
 struct tensors {

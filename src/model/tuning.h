@@ -23,7 +23,7 @@ typedef struct tuning_key {
     op_kind op;
     matrix_form form;
     norm_kind norm;
-    dtype type;                  /* of activations                                                        */
+    dtype type;                  /* type of activations                                                   */
     weight_type weights;         /* packed                                                                */
     int m, n, k;                 /* rows at capacity, outputs, inputs                                     */
     int heads, head_dim, capacity;         /* attention; qkv: of the matrix; capacity: of the cache       */

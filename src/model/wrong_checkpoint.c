@@ -150,7 +150,7 @@ typedef struct survey {
     int seen;                    /* in all                                                        */
     int jax;                     /* one of those folders is JAX's                                 */
     char below[400];             /* "checkpoints/last/pretrained_model", empty: none              */
-    char newest[400];            /* of those whose path names a step: "last", else the highest    */
+    char newest[400];            /* among those whose path names a step: "last", else the highest */
     char safetensors[100], pickle[100], gguf[100];
 } survey;
 

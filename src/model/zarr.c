@@ -9,8 +9,8 @@
 
 enum {
     HEADER_LIMIT = 1 << 16,
-    MOST_CHUNKS = 1 << 16,       /* of an array                                                           */
-    MOST_STREAMS = 256,          /* of chunks that are decoded side by side                               */
+    MOST_CHUNKS = 1 << 16,       /* most chunks of an array                                               */
+    MOST_STREAMS = 256,          /* most chunks that are decoded side by side                             */
 };
 
 /* ---- the header ---- */

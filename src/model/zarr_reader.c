@@ -12,7 +12,7 @@ enum { SKIPPED = 1 << 16 };
 
 struct zarr_reader {
     const zarr_array *array;
-    int64_t index[ZARR_AXES];    /* of the next line; the last axis stays 0                               */
+    int64_t index[ZARR_AXES];    /* index of the next line; the last axis stays 0                         */
     int64_t left;                /* lines from it on                                                      */
     chunk *chunks;               /* those that hold index[0]                                              */
     int64_t chunk_count, chunk_lines;

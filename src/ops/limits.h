@@ -10,8 +10,8 @@
 #include "openpi.h"
 
 enum {
-    LIMIT_INPUTS = 32768,        /* of a product (its k): an MLP's width, or all query heads side by side  */
-    LIMIT_WIDTH = 4096,          /* of a token: vision, language, action expert                            */
+    LIMIT_INPUTS = 32768,        /* a product's k: an MLP's width, or all query heads side by side         */
+    LIMIT_WIDTH = 4096,          /* a token's width: vision, language, action expert                       */
     LIMIT_HEADS = 256,
     LIMIT_HEAD_DIM = 256,        /* vision heads too                                                      */
     LIMIT_DEPTH = 256,

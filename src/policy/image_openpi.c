@@ -17,7 +17,7 @@
 
 enum {
     WEIGHT_BITS = 22,
-    HALF_BITS = 11,              /* of a weight: high = w >> 11 <= 2048, low = w & 2047                     */
+    HALF_BITS = 11,              /* low bits of a weight: high = w >> 11 <= 2048, low = w & 2047            */
     ROW_PAD = 16,                /* bytes after a row that the filter may read, times a weight of zero      */
 };
 
@@ -72,7 +72,7 @@ static openpi_status read_row(const openpi_image *image, int y, uint8_t *buffer,
 /* The triangle filter of one axis. Weights are in 1/2^22; taps beyond an output's own have weight 0, up to an
  * even number, since they are taken in pairs: high and low are the halves of two neighbours in one int32. */
 typedef struct triangle {
-    int pairs;                   /* of the widest output */
+    int pairs;                   /* pairs in the widest output */
     int32_t *from;               /* [out] first input    */
     int32_t *taps;               /* [out] how many       */
     int32_t *weights;            /* [out][2*pairs]       */

@@ -11,7 +11,7 @@
 enum { SIDE = OPENPI_IMAGE_SIZE };
 
 typedef struct image_fit {
-    int width, height;           /* of the resized picture inside the 224×224 */
+    int width, height;           /* the resized picture inside the 224×224 */
     int left, top;
 } image_fit;
 

@@ -12,7 +12,7 @@
 
 static const double EPSILON = 1e-6;
 
-enum { STATS_BYTES = 4 << 20 };  /* of a norm_stats.json */
+enum { STATS_BYTES = 4 << 20 };  /* largest norm_stats.json */
 
 /* ---- reading -------------------------------------------------------------------------------------- */
 

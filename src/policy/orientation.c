@@ -16,7 +16,7 @@ enum {
     TIFF_ENTRY = 12,             /* tag, type, count, value                                      */
     TYPE_SHORT = 3, TYPE_LONG = 4, TYPE_SBYTE = 6, TYPE_SSHORT = 8, TYPE_SLONG = 9, TYPE_IFD = 13,
     PNG_SIGNATURE = 8,
-    PNG_AROUND = 12,             /* of a chunk: length, type and checksum                        */
+    PNG_AROUND = 12,             /* a chunk's length, type and checksum                          */
 };
 
 /* ---- reading -------------------------------------------------------------------------------------- */

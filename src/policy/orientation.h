@@ -8,7 +8,7 @@
 enum {
     ORIENTATION_ABSENT = -3,
     ORIENTATION_NO_DIGITS = -2,  /* EXIF as text, which is not hexadecimal                                 */
-    ORIENTATION_UNREADABLE = -1, /* of another type than the integers, or not a single one                 */
+    ORIENTATION_UNREADABLE = -1, /* neither an integer, nor a single one                                   */
 };
 
 /* The orientation in a file's EXIF or XMP: 1 (upright) … 8, another number if the file holds one that EXIF

@@ -7,8 +7,8 @@
 
 typedef struct policy_source {
     const char *checkpoint;      /* as given, may be NULL                          */
-    const model_place *place;    /* of its weights and their adapter               */
-    char *folder;                /* of the files beside the weights, NULL: in memory */
+    const model_place *place;    /* place of its weights and their adapter         */
+    char *folder;                /* folder with the files beside the weights, NULL: in memory */
     char *second;                /* the base's where `folder` is its adapter's; NULL */
     openpi_policy_options options;             /* its synthetic is the one below   */
     openpi_synthetic synthetic;

@@ -49,7 +49,7 @@ static openpi_status find_saved_tokenizer(const policy_source *from, const openp
     if (from->folder) TRY(find_tokenizer(from->folder, path, error));
     if (!*path && from->second && !foreign) TRY(find_tokenizer(from->second, path, error));
     if (!*path && from->folder && !(foreign && from->second) && strcmp(from->folder, from->checkpoint))
-        TRY(find_tokenizer(from->checkpoint, path, error));      /* of a run or its params: beside them, too */
+        TRY(find_tokenizer(from->checkpoint, path, error));      /* beside a run or its params, too */
     return OPENPI_OK;
 }
 

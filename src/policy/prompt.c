@@ -78,7 +78,7 @@ static int is_space(uint32_t code) {
 
 openpi_status prompt_clean(const char *text, size_t bytes, char *out, size_t *out_bytes,
                            openpi_error *error) {
-    size_t start = bytes, end = 0;      /* of the first and after the last character that is no space */
+    size_t start = bytes, end = 0;      /* first character that is no space; after the last such */
     for (size_t at = 0, taken; at < bytes; at += taken) {
         uint32_t code;
         taken = utf8_decode(text + at, bytes - at, &code);

@@ -57,10 +57,10 @@ struct openpi_request {
     tokenizer_scratch *scratch;
     image_scratch resize;
     int truncated, prepared;
-    extras extras;               /* of a message                                                          */
-    notes notes;                 /* of the last prepare                                                   */
+    extras extras;               /* extras of the message                                                 */
+    notes notes;                 /* notes about the last prepare                                          */
     wire_message *message;       /* that is read and not prepared; NULL: none                              */
-    unpacked parts;              /* of it                                                                 */
+    unpacked parts;              /* its parts                                                             */
     const char *came;            /* "; the request has …" of a message that is prepared, else ""          */
     const char *strangers;       /* its keys that nothing reads and that may be one misspelt, else ""     */
     openpi_image given[OPENPI_CAMERAS];       /* by slot or feature; without a name: none                 */

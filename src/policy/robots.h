@@ -11,17 +11,17 @@
 #include "openpi.h"
 
 enum {
-    ROBOT_KEY_BYTES = 64,        /* of a name or request key with its NUL                                 */
-    ROBOT_LABEL_BYTES = 32,       /* of an action's name or unit with its NUL                              */
+    ROBOT_KEY_BYTES = 64,        /* a name or request key with its NUL                                    */
+    ROBOT_LABEL_BYTES = 32,       /* an action's name or unit with its NUL                                 */
     ROBOT_PROMPT_BYTES = 1024,
     ROBOT_ASSETS_BYTES = 128,
     ROBOT_CAMERAS = 8,
     ROBOT_PARTS = 8,
     ROBOT_MAX_PROMPT = 4096,     /* tokens                                                                */
     ROBOT_MAX_RATE = 100000,     /* Hz                                                                    */
-    ROBOT_MAX_RANK = 4096,       /* of LoRA                                                               */
+    ROBOT_MAX_RANK = 4096,       /* largest LoRA rank                                                     */
     ROBOT_POSE = 32,             /* numbers of a reset pose                                               */
-    ROBOT_TEXT_BYTES = 1 << 20,  /* of a robot's JSON file                                                */
+    ROBOT_TEXT_BYTES = 1 << 20,  /* largest JSON file of a robot                                          */
 };
 
 /* Slots other than 0 … 2. */
@@ -83,7 +83,7 @@ typedef struct robot {
     int delta_count;             /* 0: no action is                                                       */
     int has_starts;              /* 1: `starts` says where actions start; 0: relative ones at their number */
     robot_start starts[OPENPI_ACTION_DIM];                 /* [action_dim]                                */
-    robot_limit state_limits[OPENPI_ACTION_DIM];           /* of its numbers, as they come               */
+    robot_limit state_limits[OPENPI_ACTION_DIM];           /* limits of the state's numbers, as they come */
     robot_limit action_limits[OPENPI_ACTION_DIM];          /* [action_dim], as they leave                */
     robot_transform transform;
     robot_normalization normalization;        /* auto: z-score for π0, quantile for π0.5                  */

@@ -30,7 +30,7 @@ typedef struct symbol {
 typedef struct candidate {
     uint64_t key;                       /* rank << 32 | left symbol: the smallest merges first */
     uint32_t right, bytes;              /* right symbol; bytes of both when the pair was found */
-    int32_t id;                         /* of the merged symbol */
+    int32_t id;                         /* the merged symbol */
 } candidate;
 
 struct tokenizer_scratch {

@@ -77,7 +77,7 @@ enum {
 typedef struct setting {
     uint32_t message, field;
     wire wire;
-    uint64_t absent, expected;          /* of WIRE_BYTES: the length */
+    uint64_t absent, expected;          /* a WIRE_BYTES: its length */
     const char *name, *meaning;
 } setting;
 

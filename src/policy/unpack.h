@@ -6,7 +6,7 @@
 #include "policy/wire.h"
 
 enum {
-    UNPACK_PICTURES = 16,        /* of a request, unused ones included                                    */
+    UNPACK_PICTURES = 16,        /* most pictures a request, unused ones included                         */
     UNPACK_CAME = 200,           /* bytes of the list of its keys                                         */
     UNPACK_STRANGERS = 400,      /* bytes of the list of those that nothing reads                         */
 };

@@ -26,12 +26,12 @@
 #include "openpi.h"
 
 enum {
-    WIRE_MAX_BYTES = 64 << 20,   /* of a message */
+    WIRE_MAX_BYTES = 64 << 20,   /* longest message */
     WIRE_MAX_TEXT = 1 << 20,     /* bytes of a string (a bin may fill the message) */
     WIRE_MAX_DEPTH = 8,          /* maps and lists in each other, the message's own map included */
     WIRE_MAX_FIELDS = 256,
     WIRE_MAX_VALUES = 1 << 16,   /* keys, values and list elements of the whole message */
-    WIRE_KEY_BYTES = 128,        /* of a joined key with its NUL */
+    WIRE_KEY_BYTES = 128,        /* a joined key with its NUL */
     WIRE_RANK = 8,
 };
 

@@ -94,8 +94,8 @@ const char *wire_element_name(wire_element element) {
 
 typedef struct numpy_type {
     char kind;                   /* numpy's: b u i f U S */
-    size_t bytes;                /* of one element       */
-    wire_element element;        /* of b u i f           */
+    size_t bytes;                /* an element's size    */
+    wire_element element;        /* for the kinds b u i f */
 } numpy_type;
 
 /* numpy's one-letter codes and names without a number. */

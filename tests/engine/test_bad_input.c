@@ -412,8 +412,8 @@ typedef struct sent {
     const char *what;
     int without;                       /* parts that are not there                                     */
     const char *picture_type;          /* default |u1                                                  */
-    int shape[4], rank;                /* of the first picture, default 4×6×3                          */
-    int bytes;                         /* of its data, default what type u1 and the shape need         */
+    int shape[4], rank;                /* shape of the first picture, default 4×6×3                    */
+    int bytes;                         /* size of its data, default what type u1 and the shape need    */
     const char *state_type;            /* default <f8                                                  */
     int joints;                        /* default 7                                                    */
     int prompt;                        /* 0: text, 1: a number, 2: bytes that are not UTF-8, 3: nothing */

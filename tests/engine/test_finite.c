@@ -363,7 +363,7 @@ static void robot_actions_are_finite(void **state) {
     (void)state;
     static const struct {
         const char *normalization, *says;
-        double mean, std, q01, q99; /* of action 5 */
+        double mean, std, q01, q99; /* statistics of action 5 */
         float action;
     } cases[] = {
         {.normalization = "zscore", .mean = 0, .std = 1, .q01 = 0, .q99 = 1, .action = 2},

@@ -17,7 +17,7 @@ enum { DIMS = OPENPI_ACTION_DIM, SIDE = OPENPI_IMAGE_SIZE, STATES = 8 };
 #define LENGTH(table) (sizeof(table) / sizeof *(table))
 
 typedef struct pair {
-    const char *policy, *robot, *config; /* of the policy: synthetic model, robot or config */
+    const char *policy, *robot, *config; /* the policy's synthetic model, robot or config */
     int policy_lerobot, policy_prompt;   /* LeRobot's conventions; its max_prompt, 0: default */
     const char *engine;
     int engine_lerobot, horizon, max_prompt; /* session options, 0: default */

@@ -35,7 +35,7 @@ static const struct limit_case {
     const char *what;
     size_t size, second; /* the sizes of openpi_dims at their limit, as offsets; second 0: there is none   */
     int value, second_value;
-    int cameras, prompt;         /* of the call                                                        */
+    int cameras, prompt;         /* cameras and prompt tokens of the call                              */
     const char *sentence;        /* with the first size one step past its limit                        */
     int step;
     int heavy; /* 1: minutes in scalar code, whose arrays other cases fill: runs from AVX2 on   */

@@ -30,7 +30,7 @@ static struct subject {
     openpi_engine *engine;
     openpi_session *session;
     openpi_policy *policy, *libero;
-    char *message;               /* of an openpi client, for libero                          */
+    char *message;               /* an openpi client's message, for libero                   */
     size_t message_bytes;
     openpi_request *request, *libero_request;
     uint8_t picture[OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3];

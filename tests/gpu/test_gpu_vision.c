@@ -15,7 +15,7 @@ enum {
     STEPS = 2,
     PROMPT = 20,
     VALUES = HORIZON * OPENPI_ACTION_DIM,
-    HEAD = 256,                            /* of the language stack                                         */
+    HEAD = 256,                            /* head width of the language stack                              */
     TOKENS = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS,
     KEPT = TOKENS * HEAD
 };

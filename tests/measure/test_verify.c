@@ -242,7 +242,7 @@ static void one_action_changed_in_bf16(void **state) {
 
 typedef struct replacement {
     const char *path, *verified;
-    const char *find, *put;      /* of one length                                                          */
+    const char *find, *put;      /* two texts of one length                                                */
     const char *says;
 } replacement;
 

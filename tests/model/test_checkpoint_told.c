@@ -28,7 +28,7 @@ typedef struct change {
     int narrow, zero;            /* DIMS action dimensions; 32 of which those after DIMS are 0           */
     const char *prefix;          /* before every name                                                    */
     const char *without;         /* the name that has no prefix; NULL: none                              */
-    const char *extra;           /* of a tensor besides; NULL: none                                      */
+    const char *extra;           /* name of a tensor besides; NULL: none                                 */
 } change;
 
 /* 1: by columns, 0: by rows, -1: no action dimensions. */

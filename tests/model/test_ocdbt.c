@@ -18,13 +18,13 @@
 /* A manifest, a root of height 1 and a leaf with the values "ka" and "kab". Numbers are added to what is
  * right. */
 typedef struct recipe {
-    const char *path, *key, *child_key;  /* of the data file ("d/n"), the leaf's first ("a"), the root's    */
+    const char *path, *key, *child_key;  /* the data file ("d/n"), the leaf's first key ("a"), the root's   */
     uint64_t kind, base, file, offset, length, keys, versions;              /* manifest                     */
     int height, leaf_height;
     uint64_t common, child_file, child_offset, child_length, child_keys;    /* root                         */
     uint64_t entries, prefix, suffix, value_length, value_kind, value_file; /* leaf                         */
     int tail, endless, zero;     /* a byte after the leaf; a count of 10 bytes; a zero byte in a key        */
-    const char *piece;           /* of the sentence; NULL: it opens                                         */
+    const char *piece;           /* piece of the sentence; NULL: it opens                                   */
 } recipe;
 
 static void put_leaf(const recipe *r, bytes *b) {

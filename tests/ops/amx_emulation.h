@@ -49,7 +49,7 @@ static inline void emulated_stored(int tile, void *to, long stride) {
 }
 
 static inline void emulated_dpbf16ps(int to, int a, int b) {
-    float even[16][16], odd[16][16];         /* of b, as numbers, once for all rows of a */
+    float even[16][16], odd[16][16];         /* b as numbers, once for all rows of a */
     emulated_check();
     for (int k = 0; k < 16; k++) {
         bf16 columns[32];

@@ -238,7 +238,7 @@ static const double whole_budget = 5e7;    /* the same of a case that it does so
 typedef struct options {
     const char *device, *isa, *op, *size, *dtype;
     uint64_t seed;
-    int part, parts;             /* of every `parts` shapes in a row, the one to check, from 0              */
+    int part, parts;             /* which of every `parts` shapes to check, from 0                          */
     int list, bench, threads, quick, no_ahead;
     int cut, panels, fit;        /* 0: as the level has it                                                */
 } options;

@@ -660,7 +660,7 @@ static void pictures_stand_upright(void **state) {
     (void)state;
     static const struct {
         int height, width;
-        uint64_t jpeg, png;      /* of Pillow's exif_transpose */
+        uint64_t jpeg, png;      /* hash after Pillow's exif_transpose */
     } upright[9] = {
         [1] = {13, 19, 0xa1c2b88a19a72960, 0x7ad90a8e11d88c8c},
         [2] = {13, 19, 0xe49017869e7ac4c8, 0x131891bc5dc63300},

@@ -261,7 +261,7 @@ static void slots(void **state) {
                               "\"left_wrist\", \"front\": \"base\"},"
                               " \"state\": {\"x\": 1}, \"actions\": 1}";
     WORKS(robot_open(two, &r, &error));
-    assert_int_equal(robot_camera_slot(&r, "rgb"), ROBOT_SLOT_UNKNOWN); /* of which of the two? */
+    assert_int_equal(robot_camera_slot(&r, "rgb"), ROBOT_SLOT_UNKNOWN); /* it may be either of the two */
     assert_int_equal(robot_camera_slot(&r, "b/rgb"), 1);
     assert_int_equal(robot_camera_slot(&r, "front"), 0);
 }

@@ -81,4 +81,23 @@ form src/some/a.c "snprintf(text, bytes,\n    \"%.3f ms\", ms);" "the locale's p
 form src/some/a.c "ascii_print(text, bytes, \"%.3f ms\", ms);"
 form tests/some/a.c "double a = strtod(text, &end);"
 form src/some/a.c "        \"$hundred $hundred\\\\n\""
+
+# habits TIMES LINE EXPECTED: a file with that line as often; without EXPECTED the form is right
+habits() {
+    rm -rf "$box/tree"
+    mkdir -p "$box/tree/src"
+    yes "$2" | head -n "$1" >"$box/tree/src/a.c"
+    local said
+    said=$(bash "$SOURCE/tools/form-check" "$box/tree")
+    if [ "${said%%:*}" != "${3:-}" ]; then
+        echo "form-check said of $1 times '$2': '$said', expected: '${3:-}'"
+        status=1
+    fi
+}
+habits 150 "int a; /* of b */"
+habits 151 "int a; /* of b */" 'comments that begin with "of"'
+habits 200 "int a; /* a of b */"
+habits 200 "/* Of all a the b. */" 'comments that begin with "Of"'
+habits 200 "/* so many bytes */" '"so many"'
+habits 200 "/* nobody waits */" '"nobody", "somebody", "whoever"'
 exit $status

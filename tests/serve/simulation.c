@@ -40,7 +40,7 @@ typedef struct person {
 } person;
 
 typedef struct machine {
-    int count;                   /* of the running batch; 0: idle                                         */
+    int count;                   /* requests in the running batch; 0: idle                                */
     person *members[BATCH_TIMES_MAX];
     int64_t began, ends, wakes;
 } machine;

@@ -24,7 +24,7 @@ typedef struct sim_robot {
     double rate;                 /* declared, of a reserved one                                           */
     double pause_ms, jitter_ms;  /* mean and standard deviation; of SIM_TICKS the period                  */
     double first_ms, last_ms;    /* joins and leaves; last 0: stays                                       */
-    double deadline_ms;          /* of each request; 0: none                                              */
+    double deadline_ms;          /* each request's deadline; 0: none                                      */
     int burst;                   /* asks so often at once, then pauses; 0: pauses every time              */
     /* what came of it, after the warm-up */
     int answers, late, refused;
@@ -42,8 +42,8 @@ typedef struct sim {
     uint64_t seed;
     int robot_count;
     sim_robot robots[SIM_ROBOTS];
-    double held_ms;              /* of all devices, after all                                             */
-    uint64_t hash;               /* of everything that happened                                           */
+    double held_ms;              /* sum over all devices, after all                                       */
+    uint64_t hash;               /* hash over everything that happened                                    */
 } sim;
 
 /* The H200 and π0 with the longest prompt: 1, 2, 4, 8 and 16 samples, as docs/results/serve-h200 has them. */

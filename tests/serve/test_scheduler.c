@@ -42,7 +42,7 @@ typedef struct among {
     sim_kind kind;
     double jitter_ms;
     double max_block;            /* calls                                                                 */
-    double most_p99;             /* of the reserved ones, mean over them and over ten phasings; calls     */
+    double most_p99;             /* p99 of reserved robots, in calls: mean over them and ten phasings     */
     double least_others;         /* answers a second of all greedy ones                                   */
 } among;
 
@@ -157,7 +157,7 @@ static int by_value(const void *a, const void *b) {
 
 typedef struct shared_result {
     double median_p99;           /* over ten phasings, of the worst robot of each; calls                  */
-    double most_ratio;           /* of device time, the one with the most to the one with the least       */
+    double most_ratio;           /* device time: the robot with the most to the one with the least        */
 } shared_result;
 
 static shared_result run_eight_shared(sim_kind kind) {

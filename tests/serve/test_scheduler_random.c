@@ -19,7 +19,7 @@ static const int64_t ms = 1000000;
 static const batch_time table[] = {{1, 10000000}, {2, 18000000}, {4, 32000000}, {8, 60000000}};
 
 typedef struct request {
-    uint64_t number;             /* of its connection, from 1                                             */
+    uint64_t number;             /* number of its connection, from 1                                      */
     int64_t asked, deadline;
 } request;
 
@@ -42,7 +42,7 @@ typedef struct book {
     int64_t now, longest;
     person people[PEOPLE];
     person *batch[DEVICES][BATCH_TIMES_MAX];
-    int count[DEVICES];          /* of the running batch                                                  */
+    int count[DEVICES];          /* requests in the running batch                                         */
     int64_t ends[DEVICES], wakes[DEVICES];
 } book;
 

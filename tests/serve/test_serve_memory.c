@@ -36,7 +36,7 @@ enum { STARTS = 150};            /* by default                                  
 
 /* Shared with the server. */
 typedef struct orders {
-    atomic_llong calls;          /* of the program's own code that asked for memory                        */
+    atomic_llong calls;          /* requests of memory by the program's own code                           */
     atomic_llong fail_at;        /* the one that fails; 0: none                                            */
     atomic_llong failed;
     atomic_llong left;           /* blocks that are live after the server has ended                        */

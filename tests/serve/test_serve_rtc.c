@@ -20,7 +20,7 @@ enum {
     DIMS = OPENPI_ACTION_DIM,
     H = 6,
     ARMS = 14,
-    NUMBERS = H * DIMS,          /* of the longest actions                                                 */
+    NUMBERS = H * DIMS,          /* numbers in the longest actions                                         */
     JOINTS_BYTES = ARMS * 8,
     DELAY = 3,                   /* the longest that the trained checkpoint takes                          */
 };
@@ -30,7 +30,7 @@ static const char robot[] = "{\"like\": \"aloha\", \"name\": \"relative\", \"hor
                             "\"normalization\": \"zscore\", \"prompt_state\": \"off\", "
                             "\"delta\": [6, -1, 6, -1], \"transform\": \"none\"}";
 static char model[1024];         /* the options of run and serve                                           */
-static int action_dim;           /* of the model's robot                                                   */
+static int action_dim;           /* action dimensions of the model's robot                                 */
 static int cut;                  /* 1: replies are guided, whose weight of 10 is cut to --steps 2          */
 static void (*observe)(int number, msgpack_sbuffer *message);   /* makes its requests */
 

@@ -50,7 +50,7 @@ static void expect_actions(int fd, int k) {
 
 /* ---- flat ------------------------------------------------------------------------------------------- */
 
-static int idle_descriptors;     /* of a server without connections                                        */
+static int idle_descriptors;     /* descriptors of a server without connections                            */
 
 /* Connections that were closed may still be there for a moment. Returns the memory. */
 static long look(const char *what, int done, int connected) {

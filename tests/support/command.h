@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 
 static scratch box;
-static char *out, *err;          /* of the last command                                                   */
+static char *out, *err;          /* what the last command printed                                         */
 static size_t out_bytes;
 
 static inline char *slurp(const char *path, size_t *bytes) {

@@ -28,7 +28,7 @@ typedef struct asked_launch {
 static struct {
     const char *log[LOG];        /* names of the calls, in order                                          */
     void *streams[LOG];          /* that copies, graphs and waits among them are of; else NULL            */
-    uint64_t launched;           /* of functions, grids and shared memory of the launches so far           */
+    uint64_t launched;           /* hash over functions, grids and shared memory of the launches so far    */
     int graph_uploads;
     int calls, fail_at, code;    /* from call fail_at on (counted from 0) every call fails; -1: never      */
     const char *fail_name;       /* only calls of this name do                                            */
@@ -38,8 +38,8 @@ static struct {
     int graphs_refused, no_copy;
     int clusters, single_blocks; /* of a launch that the device holds at once, single_blocks where it has no
                                     clusters; both 0: the driver has no function that tells                */
-    asked_launch asked, asked_single;      /* of which launch it was asked last                            */
-    int multiprocessors, shared_bytes;                                 /* of the device; 0: 132, 227 KB     */
+    asked_launch asked, asked_single;      /* the launch it was asked about last                           */
+    int multiprocessors, shared_bytes;                                 /* on the device; 0: 132, 227 KB */
     void (*on_launch)(const cuda_launch *launch, const void *arguments);       /* NULL: none                */
     int capturing, captured;     /* nodes of the graph so far                                              */
     void *generator;             /* the module whose kernel really runs                                    */

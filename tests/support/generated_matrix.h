@@ -21,7 +21,7 @@ typedef struct generated_case {
     int heads, head_dim;
     int rows[GENERATED_PARTS], k;
     int column, row_length;                /* 0, 0: all of a row                                       */
-    int64_t raise_from;                    /* of the last part; 0: nothing is raised                   */
+    int64_t raise_from;                    /* where the last part rises; 0: nothing is raised          */
 } generated_case;
 
 /* n and k multiples of everything and of nothing, units and atoms that end early, ranges of columns, a raise

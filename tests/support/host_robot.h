@@ -6,7 +6,7 @@
 enum { AGAIN = 75 };             /* the exit status that says: start me again                             */
 
 static msgpack_sbuffer request;
-static char robot_args[900];     /* of `openpi serve`: the model and its robot                             */
+static char robot_args[900];     /* arguments for `openpi serve`: the model and its robot                  */
 
 static inline int set_up(void **state) {
     if (open_box(state) || small_write()) return -1;

@@ -168,7 +168,7 @@ static void check_element(const element *e) {
             if (text_shows(e->text, published[i])) return;
         fail_msg("\"%s\" is no published figure", e->text);
     }
-    if (strstr(first, ":name")) return; /* of several keys; its parts are strings */
+    if (strstr(first, ":name")) return; /* a name from several keys; its parts are strings */
     if (strstr(first, ":number")) {
         assert_int_equal(strtol(first, NULL, 10), strtol(e->text, NULL, 10));
         return;

@@ -116,7 +116,7 @@ static inline void tls_pass(SSL *tls, int secret, int plain) {
 typedef struct tls_peer {
     int fd;                      /* -1: no handshake                                                       */
     int version;                 /* TLS1_2_VERSION …                                                       */
-    char subject[64];            /* of the server's certificate                                            */
+    char subject[64];            /* subject in the server's certificate                                    */
 } tls_peer;
 
 static inline void tls_look(SSL *tls, tls_peer *peer) {

@@ -23,7 +23,7 @@ typedef struct ws_frame {
     uint8_t *data;               /* a NUL follows; to be freed                                             */
 } ws_frame;
 
-static int ws_seconds = WS_SECONDS;          /* of the next sockets                                        */
+static int ws_seconds = WS_SECONDS;          /* time limit of the next sockets                             */
 static int ws_window;            /* bytes that the next sockets keep unread; 0: as the system does         */
 
 /* -1: refused. */

@@ -27,7 +27,7 @@ enum {
 
 typedef struct geometry {
     int k, cut;                  /* k padded for the product; piece of it                                 */
-    int first, rows;             /* of this span                                                          */
+    int first, rows;             /* rows of this span                                                     */
     int block, blocks;           /* rows of a block, number of blocks                                     */
     int chunk, chunks;           /* blocks of a chunk, number of chunks                                   */
     int panels, group, groups;

@@ -20,19 +20,19 @@ enum { PANEL = 32, HALF_PANEL = 16, K_PAD = 32, MAX_BLOCK_ROWS = 32 };
 /* Lines of memory that a later call reads: a kernel may prefetch them. */
 typedef struct cpu_ahead {
     const char *from;
-    int lines;                   /* of 64 bytes; 0: none                                                   */
+    int lines;                   /* lines of 64 bytes; 0: none                                             */
 } cpu_ahead;
 
 typedef struct cpu_product {
     int rows;                    /* most rows of a block                                                   */
     int row_step;                /* a block is stored with its rows rounded up to this                     */
     int k_step;                  /* k of a call is a multiple of this                                      */
-    int a_bytes, b_bytes;        /* of an element                                                          */
+    int a_bytes, b_bytes;        /* bytes of an element                                                    */
     int k_block;                 /* k that a block of A and a panel of B are best cut to                   */
     int panels;                  /* most panels that share one pass over A                                 */
     int panel_outer;             /* 1: a panel stays in L1 while blocks of A are read; 0: the reverse      */
     int a_fit;                   /* bytes of A that are read again for every panel (fit L2); 0: no limit */
-    double a_cost, b_cost;       /* of loading a piece of A or B, in units of one `run` on it            */
+    double a_cost, b_cost;       /* cost of loading a piece of A or B, in units of one `run` on it       */
 
     /* rows[0 … count-1] point to k elements of A's type; what is between k and its k_step is made zero. */
     void (*pack)(void *to, const void *const *rows, int count, int k);
@@ -57,7 +57,7 @@ static inline void cpu_product_run(const cpu_product *p, int rows, int k, const 
 
 /* What happens to a tile of C: rows first_row … first_row+rows-1, columns of one panel. */
 typedef struct cpu_finish {
-    dtype type;                  /* of out                                                                 */
+    dtype type;                  /* type of out                                                            */
     int n;                       /* columns of out                                                         */
     activation activation;
     const float *bias, *gate;    /* may be NULL                                                            */

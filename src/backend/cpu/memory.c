@@ -14,8 +14,8 @@ enum { ALIGN = 256, HUGE_PAGE = 2 << 20, SMALL_PAGE = 4096, MAPPED_FROM = 4 << 2
 
 /* Stands right before the block. */
 typedef struct header {
-    void *start;                 /* of the allocation                          */
-    size_t bytes;                /* of the mapping; 0: heap                    */
+    void *start;                 /* start of the allocation                    */
+    size_t bytes;                /* size of the mapping; 0: heap               */
 } header;
 
 static void *place(char *start, size_t align, size_t mapped) {

@@ -31,7 +31,7 @@ typedef float emu_f32x16 __attribute__((vector_size(64)));
 typedef struct emu_kernel {
     const char *name;
     void (*run)(const void *arguments);
-    size_t bytes;                          /* of its arguments                                             */
+    size_t bytes;                          /* size of its arguments                                        */
     int most_threads;
     struct emu_kernel *next;
 } emu_kernel;

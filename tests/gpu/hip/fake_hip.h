@@ -14,7 +14,7 @@ typedef struct fake_hip {
     int after, code;
     int lost;                              /* 1: every function that reaches the device fails               */
     int alive;                             /* what was made and not given back                              */
-    size_t bytes;                          /* of device memory among it                                     */
+    size_t bytes;                          /* device memory in it                                           */
     int launches, replays;
     char trouble[300];                     /* what a kernel did wrong; "": nothing                          */
     void (*set_fault)(int fault, int n);   /* emulation.h                                                   */

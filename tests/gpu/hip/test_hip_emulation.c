@@ -118,7 +118,7 @@ static void test_exchange(void **state) {
 static const struct {
     const char *kernel;
     int m, k;
-    emu_shape shapes[2];                   /* of a gfx942, of a gfx950                                     */
+    emu_shape shapes[2];                   /* shape on a gfx942, on a gfx950                               */
 } products[] = {
     {"multiply_16x16x16", 16, 16, {EMU_16X16X16_BF16, EMU_16X16X16_BF16}},
     {"multiply_16x16x32", 16, 32, {EMU_16X16X16_BF16, EMU_16X16X32_BF16}},

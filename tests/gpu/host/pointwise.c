@@ -2,7 +2,7 @@
  * weights it is a group of 8 packed columns. */
 #include "kernels.h"
 
-enum { PIXELS = 588 };                     /* of a patch */
+enum { PIXELS = 588 };                     /* numbers in a patch */
 
 static void normalize(const void *arguments, host_block block) {
     const gpu_norm *p = arguments;

@@ -65,7 +65,7 @@ DEV cache_thread thread_of(int tid) {
 typedef struct cache_rows {
     int f0, total, first_row, last;        /* last: of the rows in use, counted from first_row              */
     int samples[2], ends[2];               /* a row's sample (-1: none), its number of keys                 */
-    int position;                          /* of first_row in its sample                                    */
+    int position;                          /* position of first_row in its sample                           */
 } cache_rows;
 
 /* All loads at once. */

@@ -26,7 +26,7 @@ enum {
 typedef struct gpu_image_hopper {
     gpu_tensor_map keys_main, keys_rest, rows_main, rows_rest;
     gpu_image_attention attention;
-    int tiles;                             /* of a unit: 4 (a head of an image) or 2                        */
+    int tiles;                             /* tiles in a unit: 4 (a head of an image) or 2                  */
 } gpu_image_hopper;
 
 #endif

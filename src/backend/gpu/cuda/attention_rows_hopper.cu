@@ -261,7 +261,7 @@ DEV void add_values(float (&out)[128], const u32 (&a)[5][4], u32 v) {
 
 /* What a thread knows of its two rows; top and the weights are in base 2, scaled. */
 typedef struct row_pair {
-    int keys[2];                           /* of the sample that the walk is at; 0 for other samples' rows  */
+    int keys[2];                           /* keys of the walk's current sample; 0: a row of another        */
     float top[2], sum[2];
 } row_pair;
 

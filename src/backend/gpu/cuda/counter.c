@@ -10,7 +10,7 @@
 typedef struct cuda_counter {
     nvml nvml;
     void *board;                 /* NULL: not found                                                       */
-    char name[96];               /* of the board                                                          */
+    char name[96];               /* name of the board                                                     */
     int started;
     unsigned long long first_mj;
 } cuda_counter;

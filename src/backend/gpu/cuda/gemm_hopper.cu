@@ -115,7 +115,7 @@ template <int PARTS> DEV void read_sums(float (&v)[8], const float *from, int pa
 /* Plain outputs of a lane: 8 columns, rows `first`, first + step … of `count`. */
 typedef struct plain_walk {
     const float *sums;                     /* in shared memory, `pitch` floats a row                        */
-    const float *constants;                /* of the tile: bias [columns], gate [columns]                   */
+    const float *constants;                /* the tile's bias [columns] and gate [columns]                  */
     const char *residual;                  /* NULL, or boxes of [rows of a box][64 columns], see tile_row   */
     int pitch, columns;
     int tile_row;                          /* row 0 of the sums is this row of the tile                     */
@@ -392,7 +392,7 @@ template <int BW_, int BT_, int NC_, int STAGES_, int STORE_, int RES_, int PART
         SWAP = STORE != ROWS,              /* columns on the M side                                         */
         /* Ping-pong: persistent, and the warpgroups take tiles alternately. */
         PP = STORE == GATED || STORE == PLAIN,
-        N = SWAP ? BT : BW,                /* of a wgmma                                                    */
+        N = SWAP ? BT : BW,                /* columns of a wgmma                                            */
         M_ROWS = (SWAP ? BW : BT) / (PP ? 1 : NC), /* M of a warpgroup                                      */
         MI = M_ROWS / 64,                  /* wgmmas for these                                              */
         STAGE = (BW + BT) * 128,           /* bytes                                                         */
@@ -442,7 +442,7 @@ template <class T> DEV tile_place place_of(int tiles_x, int tiles_w, int unit) {
 typedef struct gemm_work {
     int first_unit, units;
     int tiles_x, tiles_w;                  /* over the rows, over the columns                               */
-    tile_place first;                      /* of first_unit                                                 */
+    tile_place first;                      /* place of first_unit                                           */
     int rows, parts, rank, k0, blocks;     /* blocks of 64 k from block k0 on                               */
     int wrap;                              /* blocks of W, which repeats where x has more                   */
     int early;                             /* stages whose weights are fetched before wait_before()         */

@@ -13,7 +13,7 @@ typedef struct tile {
     int rows, columns, threads, stages;
     int blocks;                            /* that a multiprocessor holds                                   */
     size_t shared;
-    int cost;                              /* of 64 k, in the units below                                   */
+    int cost;                              /* cost of 64 k, in the units below                              */
 } tile;
 
 /* Times are in units of 16 rows x 8 columns x 64 k of a tensor core at its best: 4.3 ns of a multiprocessor

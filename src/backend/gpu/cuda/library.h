@@ -110,7 +110,7 @@ enum {
       (int *clusters, void *function, const cuda_launch *launch))
 
 typedef struct cuda_library {
-    void *handle;                          /* of dlopen                                                     */
+    void *handle;                          /* dlopen's handle                                               */
 #define X(member, symbol, needed, parameters) int (*member) parameters;
     CUDA_LIBRARY_LIST(X)
 #undef X

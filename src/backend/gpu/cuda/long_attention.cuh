@@ -12,7 +12,7 @@
 typedef struct share {
     int unit, part, keys;
     int sample, head;                      /* head: its first one                                           */
-    int first, rows;                       /* of the sample, in use                                         */
+    int first, rows;                       /* rows of the sample that are in use                            */
 } share;
 
 /* A whole warp. */
@@ -37,7 +37,7 @@ DEV bool is_fresh(const gpu_resident_long &p, const share &s) {
     return (s.part + 1) * LONG_PART_KEYS > __ldg(p.position + s.first);
 }
 
-enum { HEAD_SLOTS = RESIDENT_HEAD / LONG_SLOT_K }; /* of queries, keys or values                           */
+enum { HEAD_SLOTS = RESIDENT_HEAD / LONG_SLOT_K }; /* slots of queries, keys or values                     */
 
 /* Keys and values of earlier tokens, which are there already, come as weights do. */
 DEV void feed_places(block &b, const gpu_tensor_map *map, const share &s, int layer) {

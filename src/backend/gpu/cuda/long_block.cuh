@@ -35,8 +35,8 @@ enum {
     USED_BYTES = AT_QUIET + 8,
     CONSUMER_WARPS = LONG_CONSUMERS / 32,
     HEAD_KGROUPS = RESIDENT_HEAD / 8,
-    CHUNKS = LONG_SLOT_K / 64,             /* of a slot of rows                                             */
-    BOX_BYTES = LONG_PART_KEYS * 128,      /* of 64 dims of keys or values                                  */
+    CHUNKS = LONG_SLOT_K / 64,             /* chunks in a slot of rows                                      */
+    BOX_BYTES = LONG_PART_KEYS * 128,      /* box of 64 dims of keys or values                              */
 };
 static_assert(USED_BYTES <= (int)LONG_SHARED, "shared memory");
 
@@ -60,8 +60,8 @@ typedef struct block {
     char *memory;                          /* shared memory, and                                            */
     u32 base;                              /* its address                                                   */
     u32 *progress;
-    int rank, side;                        /* of the block in the grid, in its cluster                      */
-    int lane, warp, group;                 /* of the thread; group: its warpgroup                           */
+    int rank, side;                        /* the block's place in the grid, in its cluster                 */
+    int lane, warp, group;                 /* the thread's place; group: its warpgroup                      */
     int height;                            /* rows with the shift, a multiple of 8                          */
     int used;                              /* rows in use, without the shift                                */
     ring weights, rows;

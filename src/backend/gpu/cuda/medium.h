@@ -4,7 +4,7 @@
 
 #include "backend/gpu/cuda/maps.h"
 
-enum { GATED_X_BYTES = 48 << 10 };         /* of shared memory, most of the gated kernel's ring of x        */
+enum { GATED_X_BYTES = 48 << 10 };         /* shared memory for most of the gated kernel's ring of x        */
 
 typedef struct gpu_medium {
     gpu_hopper hopper;

@@ -46,7 +46,7 @@ template <int KS_, int KIND_> struct medium_tile {
         OWN = 8 / KS,                      /* times 8 rows that the block finishes                          */
         ITEMS = (OWN * SLOTS + THREADS - 1) / THREADS, /* that a thread finishes                            */
         NORMS = KIND == GPU_EPILOGUE_QKV,  /* x may have a norm                                             */
-        PAIRS = KIND == GPU_EPILOGUE_QKV ? 1 : 2,      /* of outputs of an item                             */
+        PAIRS = KIND == GPU_EPILOGUE_QKV ? 1 : 2,      /* pairs of outputs an item                          */
     };
     static_assert(8 % KS == 0, "all rows are owned");
 };
@@ -56,7 +56,7 @@ typedef struct medium_memory {
     u32 x, w;
     u32 parts;                             /* [KS sources][OWN][SLOTS], 16 bytes each, over x and W         */
     u32 w_full, parts_full, x_full, x_free;        /* x_full, x_free: one for each stage                    */
-    int stages, slot;                              /* of x; bytes of one                                    */
+    int stages, slot;                              /* stages for x; bytes of one                            */
 } medium_memory;
 
 DEV medium_memory medium_memory_of(char *memory, const u64 *barriers, int blocks, int slot) {

@@ -42,11 +42,11 @@ enum {
     /* The exchange, memory that every launch finds and leaves as it is first filled: sums with 0, new keys
      * with 0xff. */
     RESIDENT_SUMS_BYTES = 4 * RESIDENT_CLUSTER * RESIDENT_ROWS * 64 * 8,
-    RESIDENT_NEW_BYTES = 2 * RESIDENT_ROWS * RESIDENT_HEAD * 2, /* of a layer: [k, v][row][dim] bf16  */
+    RESIDENT_NEW_BYTES = 2 * RESIDENT_ROWS * RESIDENT_HEAD * 2, /* a layer's, [k, v][row][dim] bf16   */
 
     RESIDENT_STAGE = 8192,
-    RESIDENT_STAGES = 16,                  /* of the ring; a multiple of RESIDENT_COPIERS                   */
-    RESIDENT_MORE_STAGES = 4,              /* of blocks that keep no new keys                               */
+    RESIDENT_STAGES = 16,                  /* stages in the ring; a multiple of RESIDENT_COPIERS            */
+    RESIDENT_MORE_STAGES = 4,              /* more stages in blocks that keep no new keys                   */
     /* The ring, and after it what resident_block.cuh lists (it checks that this is enough). */
     RESIDENT_SHARED = RESIDENT_STAGES * RESIDENT_STAGE + 99328,
     RESIDENT_APART_STAGES = 12,            /* with shifts apart                                             */
@@ -66,10 +66,10 @@ typedef struct resident_actions {
     int rows, first;                       /* actions, 0: no velocity here; x's row of the first one        */
     gpu_weights out;                       /* n = 32, k = width                                             */
     const float *out_bias;
-    const float *scale, *shift;            /* of the norm before it, in the first step                      */
+    const float *scale, *shift;            /* parameters of the norm before it, in the first step           */
     float dt;
     float *x_t, *velocity;                 /* [rows][32]                                                    */
-    const float *target, *weight, *gain;   /* of the guide: [rows][32], [rows], [steps]; gain NULL: none    */
+    const float *target, *weight, *gain;   /* the guide: [rows][32], [rows], [steps]; gain NULL: none       */
     float t;                               /* time after the first step, for the guide                      */
     gpu_weights in;                        /* n = width, k = 32                                             */
     const float *in_bias;                  /* [width], or of π0's MLP in the second step                    */
@@ -82,7 +82,7 @@ typedef struct gpu_resident {
     gpu_tensor_map k, v;                   /* [layers][places][256], boxes of 16 places x 64 dims, swizzled */
     gpu_tensor_map mlp;                    /* π0's second product of the embedding, boxes of 8 x 1          */
     resident_layer layers[RESIDENT_LAYERS];
-    const int32_t *position, *keys;        /* of the rows                                                   */
+    const int32_t *position, *keys;        /* one a row                                                     */
     gpu_known known;
     const float *rope;                     /* [positions][128][2]                                           */
     void *k_cache, *v_cache;               /* bf16 [places][256] of layer 0                                 */

@@ -16,8 +16,8 @@
 #include "resident_x.cuh"
 
 typedef struct attention {
-    float cos, sin;                        /* of the lane's pair of dims, in the row's place                */
-    int place, visible;                    /* of the row in the cache; how many new keys it attends         */
+    float cos, sin;                        /* angle of the lane's pair of dims at the row's place           */
+    int place, visible;                    /* place of the row in the cache; new keys that it attends       */
     int before;                            /* keys before the new ones                                      */
     key_share share;
 } attention;

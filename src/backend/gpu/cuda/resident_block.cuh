@@ -75,7 +75,7 @@ enum {
     AT_QUIET = AT_VELOCITY + 8,            /* no rank reads its sums any more                               */
     AT_END = AT_QUIET + 8,
 
-    AT_UNITS = AT_END,                     /* of the rows, as at the beginning of the launch                */
+    AT_UNITS = AT_END,                     /* units of the rows, as at the beginning of the launch          */
     AT_SIGNALS = AT_UNITS + 4 * RESIDENT_ROWS,       /* a word a rank, that nobody reads                    */
 };
 static_assert(AT_SIGNALS + 4 * CS <= (int)SHARED && STAGES % RESIDENT_COPIERS == 0 &&
@@ -88,21 +88,21 @@ static_assert(AT_VELOCITY_PARTS + CS * PART <= AT_WEIGHTS && AT_WEIGHTS + PART <
 static_assert(QKV_UNITS + CS * BOX <= AT_SQUARES - AT_INBOX, "boxes of k and v are in the inbox");
 
 typedef struct worker {
-    u32 base;                              /* of shared memory                                              */
+    u32 base;                              /* start of shared memory                                        */
     int rank, cluster, head;               /* head: the cluster is a head's                                 */
     int units, extra;                      /* hidden units in groups of 8: the rank's, 4 or 5; how many
                                               ranks have 5                                                  */
     int rows, parties;                     /* parties: warps that meet before hidden values are sent        */
     int lane, warp, group, quarter;        /* group: warpgroup, quarter: warp of it                         */
     int owner;                             /* this warp owns row `warp` of x                                */
-    u32 row_at;                            /* of that row in an operand                                     */
+    u32 row_at;                            /* that row's place in an operand                                */
     int known, shift;                      /* what the row adds to addresses of scales, shifts and gates
                                               in this step; its shift's row                                 */
     int later;                             /* apart: from the first step's parameters to those of this step */
-    u32 stage, lap;                        /* of the next chunk of the ring; the lap's parity               */
+    u32 stage, lap;                        /* place of the next chunk in the ring; parity of the lap        */
     u32 parity, parity_x;
     float x[4];                            /* row `warp`, columns 128·rank + 4·lane …                       */
-    float unit;                            /* of the row's sums over clusters: sum·unit is an integer       */
+    float unit;                            /* unit of the row's sums over clusters: sum·unit is an integer  */
     u64 last[4][2];                        /* words of sums as they were: o, down, down of the layer before,
                                               embedding                                                     */
 } worker;

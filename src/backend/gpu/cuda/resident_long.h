@@ -25,10 +25,10 @@ enum {
     LONG_PART_KEYS = 64,                   /* keys of a block in attention                                  */
     LONG_PARTS = 16,                       /* most                                                          */
 
-    LONG_SLOT = 16384,                     /* of the two rings                                              */
+    LONG_SLOT = 16384,                     /* bytes of a slot, in both rings                                */
     LONG_WEIGHT_SLOTS = 7,
     LONG_ROW_SLOTS = 6,                    /* an even number                                                */
-    LONG_SLOT_K = 128,                     /* of rows                                                       */
+    LONG_SLOT_K = 128,                     /* k of a slot of rows                                           */
     LONG_SHARED = (LONG_WEIGHT_SLOTS + LONG_ROW_SLOTS) * LONG_SLOT + 17408,
 
     /* What the family keeps on the device, [k/64][row][64] bf16 where rows of a product. First what every
@@ -62,7 +62,7 @@ typedef struct gpu_resident_long {
     gpu_tensor_map k, v;                   /* [sample][layer][4][place][64], boxes of a slot, swizzled      */
     long_layer layers[RESIDENT_LAYERS];
     const int32_t *count;                  /* rows of the step that are in use                              */
-    const int32_t *position, *keys;        /* of the rows                                                   */
+    const int32_t *position, *keys;        /* one a row                                                     */
     const float *rope;                     /* [positions][128][2]                                           */
     void *k_cache, *v_cache;               /* bf16 [places][256] of the first sample's layer 0              */
     int64_t k_layer, v_layer;              /* bytes from a layer to the next one                            */
@@ -71,8 +71,8 @@ typedef struct gpu_resident_long {
     char *memory;                          /* LONG_STATE bytes                                              */
     int rows, shifts, depth;               /* shifts: 0 or 1                                                */
     int each;                              /* rows of a sample                                              */
-    int heads_log2;                        /* of a unit's heads, which have 64 >> heads_log2 rows each      */
-    int unit_height;                       /* of a unit: rows in memory                                     */
+    int heads_log2;                        /* log2 of a unit's heads, which have 64 >> heads_log2 rows each */
+    int unit_height;                       /* a unit's rows in memory                                       */
     float eps, scale;
 } gpu_resident_long;
 

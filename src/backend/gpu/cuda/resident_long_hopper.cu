@@ -24,13 +24,13 @@
 /* The phases of a layer, in order. Before the first layer there is one more, in which x is scaled. */
 enum { QKV, ATTENTION, JOIN, OUT, GATE_UP, DOWN, PHASES };
 enum {
-    OUT_SLOTS = RESIDENT_HEADS * RESIDENT_HEAD / LONG_SLOT_K / LONG_CLUSTER, /* of a block's k             */
+    OUT_SLOTS = RESIDENT_HEADS * RESIDENT_HEAD / LONG_SLOT_K / LONG_CLUSTER, /* slots of a block's k       */
     DOWN_SLOTS = RESIDENT_HIDDEN / LONG_SLOT_K / LONG_CLUSTER,
 };
 
 /* One thread: weights, keys and values, as soon as there is room. */
 DEV void feed_all_weights(block &b, const gpu_resident_long &p, const share &s) {
-    const int column = b.rank & ~1;        /* of 8, the cluster's first one                                 */
+    const int column = b.rank & ~1;        /* the cluster's first column, in units of 8                     */
 #pragma unroll 1
     for (int layer = 0; layer < p.depth; layer++) {
         const long_layer &l = p.layers[layer];

@@ -17,7 +17,7 @@
 
 typedef struct ring {
     u32 base;
-    u32 stage, parity;                     /* of the next chunk                                             */
+    u32 stage, parity;                     /* place of the next chunk                                       */
     u32 stages;
     u32 turn, mine;                        /* whose chunk it is; this thread's number                       */
     u32 before, before_parity;             /* this thread's previous chunk, and the one before that         */

@@ -137,8 +137,8 @@ DEV void load_actions(const worker &w, const gpu_resident &p) {
 /* ---- embedding ----------------------------------------------------------------------------------------- */
 
 typedef struct embedding {
-    uint2 weights[2][2];                   /* of the thread's column: 16 k a step, 8 a half                 */
-    float2 bias;                           /* of the thread's two columns of the sums                       */
+    uint2 weights[2][2];                   /* weights of the thread's column: 16 k a step, 8 a half         */
+    float2 bias;                           /* bias of the thread's two columns of the sums                  */
 } embedding;
 
 /* 8 columns a warp: of the rank's 128, or of the cluster's (π0). */

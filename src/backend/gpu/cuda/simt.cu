@@ -281,7 +281,7 @@ KERNEL(256) linear_rows(const __grid_constant__ gpu_linear p) {
 }
 
 KERNEL(128) linear_short(const __grid_constant__ gpu_linear p) {
-    enum { PIECES = 8 };                   /* of 4 k                                                        */
+    enum { PIECES = 8 };                   /* pieces of 4 k                                                 */
     const int o = (blockIdx.x * 32 + (threadIdx.x & 31)) * 2, r = blockIdx.y * 4 + (threadIdx.x >> 5),
               pieces = p.weights.k / 4;
     gpu_epilogue e = p.epilogue;

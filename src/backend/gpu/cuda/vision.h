@@ -12,7 +12,7 @@
 enum {
     VISION_WIDTH = 1152,
     VISION_HIDDEN = 4304,
-    VISION_HIDDEN_PITCH = 4352,            /* of rows in memory: whole lines of 128 bytes                   */
+    VISION_HIDDEN_PITCH = 4352,            /* pitch of rows in memory: whole lines of 128 bytes             */
     VISION_HEADS = 16,
     VISION_IMAGES = 3,                     /* most                                                          */
     VISION_LAYERS = 27,                    /* most                                                          */
@@ -24,7 +24,7 @@ enum {
     VISION_SHARED = 230400,
 
     /* fc2 has tiles of 128 x 112, whose k blocks share: as many parts as an image's blocks allow. */
-    VISION_SUM_TILES = 2 * 11,             /* of an image                                                   */
+    VISION_SUM_TILES = 2 * 11,             /* tiles of sums an image                                        */
     VISION_PARTS = 8,                      /* most: a part finishes the rows of a warp at least             */
 
     /* Of each image: what every launch finds zero and leaves zero, its progress, how many of its blocks have
@@ -92,7 +92,7 @@ typedef struct gpu_vision {
     void *images;                          /* VISION_IMAGE_BYTES each                                       */
     void *sums;                            /* VISION_SUMS bytes a block                                     */
     int depth;
-    float eps, scale;                      /* of the norms; of the scores                                   */
+    float eps, scale;                      /* eps of the norms; scale of the scores                         */
 } gpu_vision;
 
 /* The fold of a norm (norm_fold in backend.h). */

@@ -29,7 +29,7 @@ enum {
     STAGING_BYTES = 51200,
     AT_ZEROS = AT_STAGING + STAGING_BYTES,
     AT_BARRIERS = AT_ZEROS + 1024,
-    MOST_COLUMNS = 200, MOST_ROWS = 128,   /* of a tile                                                     */
+    MOST_COLUMNS = 200, MOST_ROWS = 128,   /* largest tile                                                  */
     AT_COLUMNS = AT_BARRIERS + (2 * SLOTS + 4) * 8,
     AT_FACTORS = AT_COLUMNS + MOST_COLUMNS * 8,
     USED_BYTES = AT_FACTORS + MOST_ROWS * 8,
@@ -43,10 +43,10 @@ static_assert(USED_BYTES <= VISION_SHARED, "shared memory");
 typedef struct block {
     char *memory;                          /* shared memory, and                                            */
     u32 ring;                              /* its address                                                   */
-    u32 *progress;                         /* of the image                                                  */
+    u32 *progress;                         /* the image's counter                                           */
     int row0;                              /* the image's first row                                         */
     int rank, blocks;                      /* among the blocks of the image                                 */
-    int lane, warp, group;                 /* of the thread; group: its warpgroup                           */
+    int lane, warp, group;                 /* the thread's place; group: its warpgroup                      */
     u32 parity;                            /* bit s: of the uses of slot s so far                           */
     u32 phase;                             /* meetings so far                                               */
     u32 shared;                            /* products so far whose k blocks share                          */

@@ -24,10 +24,10 @@ template <int ROWS_, int N_, int BOX_, int STORE_> struct product_tile {
     enum {
         ROWS = ROWS_, N = N_, BOX = BOX_, STORE = STORE_,
         SHARED_K = ROWS == 64,             /* the warpgroups share k                                        */
-        GROUPS = N / 8,                    /* of 8 columns                                                  */
+        GROUPS = N / 8,                    /* groups of 8 columns                                           */
         EACH = SHARED_K ? 1 : 2,           /* rows that a thread finishes,                                  */
         WARP_ROWS = 8 * EACH,              /* and a warp                                                    */
-        VALUES = GROUPS * EACH * 2,        /* of a thread: [group][row][2]                                  */
+        VALUES = GROUPS * EACH * 2,        /* a thread's values: [group][row][2]                            */
         /* Groups that are finished in one turn of a loop. */
         CHUNK = !(GROUPS % 5) ? 5 : !(GROUPS % 7) ? 7 : GROUPS,
         TURNS = STORE / CHUNK,             /* that make a box                                               */
@@ -58,7 +58,7 @@ typedef struct product {
     const float *norm_before;              /* [8·groups] of a residual: the weight of the norm before it    */
     int centers;                           /* which of them s before it has                                 */
     const gpu_tensor_map *out, *before;    /* where outputs go; where a residual's s before it is           */
-    int groups, blocks;                    /* of 8 columns, of 64 k                                         */
+    int groups, blocks;                    /* groups of 8 columns, blocks of 64 k                           */
     int parts;                             /* blocks that share a tile's k                                  */
     void *sums;                            /* where they give each other sums                               */
 } product;
@@ -399,7 +399,7 @@ DEV void store_tile(float (&v)[T::VALUES], const block &b, const product &p, con
 
 /* Sums of a warp from all parts, added by the part that finishes them; the others send theirs. */
 template <class T> DEV void add_parts(float (&d)[T::N / 2], const block &b, const product &p, const work &w) {
-    enum { FLOAT4S = T::GROUPS * 32 };     /* of a warp                                                     */
+    enum { FLOAT4S = T::GROUPS * 32 };     /* float4 a warp                                                 */
     static_assert(!T::SHARED_K && T::ROWS * T::N * 4 <= (int)VISION_SUMS, "memory of sums");
     u32 *const got = b.progress + VISION_GOT_AT / 4 + w.tile * CONSUMER_WARPS + b.warp;
     float4 *const sums = (float4 *)p.sums + (size_t)(w.tile * p.parts * CONSUMER_WARPS + b.warp) * FLOAT4S +

@@ -4,7 +4,7 @@
 typedef struct tile {
     gpu_kernel kernel;
     int rows, columns;
-    int waves_rows;                        /* of the block's four waves, those along the rows               */
+    int waves_rows;                        /* waves along the rows, among the block's four                  */
 } tile;
 
 static const tile tiles[] = {

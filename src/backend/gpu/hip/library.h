@@ -48,7 +48,7 @@ enum {
     HIP_STREAM_NON_BLOCKING = 1,
     HIP_CAPTURE_THREAD_LOCAL = 1,
     HIP_SET_DEPENDENCIES = 1,
-    HIP_OLDEST = 60000000,                 /* of hipRuntimeGetVersion: major·10⁷ + minor·10⁵ + patch       */
+    HIP_OLDEST = 60000000,                 /* as hipRuntimeGetVersion: major·10⁷ + minor·10⁵ + patch       */
 };
 
 /* X(member, symbol, type, parameters) */
@@ -98,8 +98,8 @@ enum {
     X(graph_destroy, hipGraphDestroy, int, (void *graph))
 
 typedef struct hip_library {
-    void *handle;                          /* of dlopen                                                    */
-    char architecture[64];                 /* of the device that was opened last, "gfx942"                 */
+    void *handle;                          /* dlopen's handle                                              */
+    char architecture[64];                 /* the device that was opened last, "gfx942"                    */
 #define X(member, symbol, type, parameters) type(*member) parameters;
     HIP_LIBRARY_LIST(X)
 #undef X

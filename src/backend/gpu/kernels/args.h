@@ -56,8 +56,8 @@ typedef struct gpu_weights {
     const float *scales;                   /* by logical row and then by k; NULL: the format has none       */
     int columns;                           /* packed, a multiple of 16                                      */
     int k;                                 /* logical                                                       */
-    int blocks;                            /* of 64 k; bf16 only                                            */
-    int type;                              /* of data                                                       */
+    int blocks;                            /* blocks of 64 k; bf16 only                                     */
+    int type;                              /* type of data                                                  */
 } gpu_weights;
 
 enum { GPU_EPILOGUE_STORE, GPU_EPILOGUE_GATED, GPU_EPILOGUE_RESIDUAL, GPU_EPILOGUE_QKV };
@@ -103,11 +103,11 @@ typedef struct gpu_linear {
     const int32_t *pixels;                 /* [1] openpi_pixels                                             */
     gpu_weights weights;
     gpu_epilogue epilogue;
-    int norm;                              /* of x, before the product                                      */
+    int norm;                              /* norm taken of x before the product                            */
     const float *norm_weight, *norm_bias;
     float eps;
     int round;                             /* 1: its result is rounded to bf16                              */
-    int k_blocks;                          /* of 64, of x; where it has more than W, W repeats              */
+    int k_blocks;                          /* blocks of 64 k in x; if W has fewer, W repeats                */
     int stages;                            /* chunks of 512 k in flight; or bytes of shared
                                               memory before the norm's parameters                           */
     gpu_ahead ahead;
@@ -212,11 +212,11 @@ typedef struct gpu_attend {
     int q_stride, heads, head_dim, f32;
     float scale;
     const void *from;                      /* keys or values                                                */
-    int stride;                            /* of an image's rows; 0: caches                                 */
+    int stride;                            /* stride of an image's rows; 0: caches                          */
     int capacity;                          /* places a sample or image has                                  */
     float *scores;
     int places;
-    int tiles;                             /* of outputs, 64 each                                           */
+    int tiles;                             /* tiles of 64 outputs                                           */
     void *out;
 } gpu_attend;
 
@@ -231,7 +231,7 @@ typedef struct gpu_raw {
 typedef struct gpu_roof_work {
     const void *from;
     void *to;
-    unsigned long long pieces;             /* of 16 bytes, a multiple of 8 x the threads of the grid        */
+    unsigned long long pieces;             /* pieces of 16 bytes, a multiple of 8 x the threads of the grid */
     int loops;
     long long *clocks;                     /* [1] that the first block took                                 */
     float *sink; /* [1] written only if a sum were exactly a number that it is not */

@@ -34,7 +34,7 @@ typedef struct gpu_generate {
     int k, f32, raw;
     int layout;                            /* GPU_LAYOUT_*                                                  */
     int units;                             /* 16 bytes each, of 8 packed columns (raw: rows)                */
-    int column, row_length;                /* of a part: the first column taken; how many a row has         */
+    int column, row_length;                /* a part's first column; columns in a row                       */
     gpu_generated_part parts[GPU_GENERATED_PARTS];
 } gpu_generate;
 

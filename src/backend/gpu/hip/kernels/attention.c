@@ -25,14 +25,14 @@ typedef struct attended {
     void *out;
     const int32_t *sample, *keys;          /* NULL: images                                                 */
     int queries;                           /* in use                                                       */
-    int heads;                             /* of a row that are queries of one block: images 1             */
+    int heads;                             /* a row's heads that are queries of one block: images 1        */
     int head, head_dim, f32;
     int q_stride, out_stride, stride;      /* elements from row to row, from key to key                    */
     size_t k_offset;                       /* elements at which a sample's keys begin …                    */
     size_t sample_stride;                  /* … and from sample to sample                                  */
     float scale;
     int first, end;                        /* keys of a sample that this block takes                       */
-    float *part, *part_stats;              /* of this split; NULL: it writes outputs                       */
+    float *part, *part_stats;              /* results of this split; NULL: it writes outputs               */
 } attended;
 
 DEV attended attended_image(const gpu_image_attention *p) {

@@ -13,12 +13,12 @@
 #define ROW_TILES (ROWS / 32 / WAVES_ROWS)
 #define WAVE_COLUMNS (COLUMNS / (WAVES / WAVES_ROWS))
 #define COLUMN_TILES (WAVE_COLUMNS / 32)
-#define PIECES (ROWS * UNITS / THREADS)    /* of 16 bytes of x, which a thread brings                      */
+#define PIECES (ROWS * UNITS / THREADS)    /* pieces of x that a thread brings, 16 bytes each              */
 /* Pieces of x lie by k and then by row; rows of a group of 8 are exchanged, so that neither those that store
  * (8 k of a row) nor those that load (a k of 32 rows) meet in a bank. Likewise the quads of the epilogue. */
 #define X_AT(unit, row) ((unit) * ROWS + ((row) ^ (unit)))
 #define BUFFER (UNITS * ROWS)
-#define OUT_QUADS (WAVE_COLUMNS / 4)       /* of a row, in the epilogue                                    */
+#define OUT_QUADS (WAVE_COLUMNS / 4)       /* quads in a row, in the epilogue                              */
 #define OUT_AT(row, quad) ((row) * OUT_QUADS + ((quad) ^ ((row) & 7)))
 #define OUT_ALL (WAVES * 32 * OUT_QUADS)
 #define LOCAL_X JOINED(TILE, x)
