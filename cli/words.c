@@ -33,9 +33,9 @@ static const option_row *find_option(const verb *verb, const char *field, size_t
 
 static int begins(const char *text, const char *with) { return !strncmp(text, with, strlen(with)); }
 
-/* Does the word at `at` stand for a field, and is it not a word of the language? With "_" in it there is no
- * doubt, but in the list of what is known in a file; else the sentence begins with it and says what it is, or
- * asks for it. */
+/* True if the word at `at` is a field's name rather than English. Names with "_" always are, except in the
+ * list of what is known in a file; any other name is one if the sentence begins with it and says what it is,
+ * or asks for it. */
 static int is_field(const char *sentence, const char *at, size_t length) {
     const char *after = at + length, *asked = at - strlen("give "), *or = at - strlen("or ");
     const char *known = strstr(sentence, " known are ");

@@ -1,5 +1,5 @@
-/* What a client's address counts as where connections of an address are counted: one of IPv4, also where it
- * comes through a socket of IPv6; of IPv6 the /64, since one machine may have all of its addresses. */
+/* The key for per-client limits: the IPv4 address (also when mapped into IPv6), or the IPv6 /64, since one
+ * machine may have all addresses of that. */
 #ifndef SERVE_ADDRESS_KEY_H
 #define SERVE_ADDRESS_KEY_H
 

@@ -33,13 +33,15 @@ typedef struct connections {
     metrics *metrics;
     logger *log;
     int log_requests;            /* 1: a line for each, not only for those that fail                       */
-    /* Where a complete request goes; where one goes that will not be computed, because its connection has
-     * left; that the last connection has left; and to let replies that are sent already come back. */
     /* The first bytes of a request are there, and more will come. */
     void (*coming)(void *user, int reserved);
+    /* Takes a complete request. */
     void (*submit)(void *user, job *job);
+    /* Takes back a request that will not be computed, because its connection has left. */
     void (*withdrawn)(void *user, job *job);
+    /* The last connection has left. */
     void (*emptied)(void *user);
+    /* Lets replies that are already sent come back. */
     void (*settle)(void *user);
     void *user;
 } connections;

@@ -37,8 +37,8 @@ void dispatch_close(dispatch *dispatch);
 /* Each device's thread computes with fresh[i] in the place of its device from its next call on, and jobs that
  * wait go where they are prepared anew. `first(user)`, which has jobs prepared for the new model from then
  * on, is called before either, with the lock held. Waits until all devices are changed, or the threads have
- * ended. fresh[device_count] become those that nobody computes with any more, for the caller to close. From
- * one thread at a time. */
+ * ended. On return fresh[device_count] holds the old devices; the caller closes them. From one thread at a
+ * time. */
 void dispatch_renew(dispatch *dispatch, device **fresh, void (*first)(void *user), void *user);
 
 /* A connection comes: *number is its own. `other`: of a connection of the same reserved token, whose rate it

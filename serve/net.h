@@ -3,9 +3,12 @@
  * One thread runs the loop (net_run), and all events are its. It never waits for anything else. From other
  * threads only net_wake may be called, and what net_sender.h says.
  *
- *   TCP connection -> request head -> asked: a page, or 0 for a WebSocket -> opened -> announced, received …
- *   ->
- *   closed
+ *   TCP connection
+ *   -> request head
+ *   -> asked: a page, or 0 for a WebSocket
+ *   -> opened
+ *   -> announced, received …
+ *   -> closed
  *
  * Note: four files know libwebsockets and libuv: net.c the loop and WebSockets, net_http.c HTTP requests,
  * net_limits.c what a client may take, net_listen.c addresses. Where the libraries are not installed

@@ -189,9 +189,9 @@ static int take_call(const listener *l, caller *c) {
     return accept4(l->fd, (struct sockaddr *)&c->from, &c->bytes, SOCK_CLOEXEC);
 }
 
-/* Without a descriptor nobody can be accepted, and the loop would turn for who waits. So one is kept, with
- * which to take the next one and to hang up. Another thread may have taken it in between: then there is none
- * until the next time. Returns 0 where nobody was taken. */
+/* When descriptors run out accept() fails at once and the loop spins. A spare descriptor lets it accept the
+ * next connection and close it. Another thread may have taken the spare in between: then there is none until
+ * the next time. Returns 0 where no connection was taken. */
 static int turn_away(listener *l) {
     caller caller;
     if (l->net->spare >= 0) close(l->net->spare);

@@ -118,9 +118,9 @@ typedef struct backend {
     openpi_status (*allocate_host)(device *device, size_t bytes, const char *what, void **out,
                                    openpi_error *error);
     void (*release_host)(device *device, void *memory);
-    /* Happens after what the device was asked for before and before what it is asked for later (but see
-     * replay); may return earlier. Ordinary memory at `from` may be reused when it returns; memory of
-     * allocate_host once a run, a download or a replay without `up` has returned. */
+    /* Ordered with all other calls on the device (except replay); may return before the copy is done.
+     * Ordinary memory at `from` may be reused when it returns; memory of allocate_host once a run, a download
+     * or a replay without `up` has returned. */
     openpi_status (*upload)(device *device, void *to, const void *from, size_t bytes, openpi_error *error);
     /* Returns when the bytes are there. */
     openpi_status (*download)(device *device, void *to, const void *from, size_t bytes, openpi_error *error);

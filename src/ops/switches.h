@@ -42,7 +42,7 @@
     X(PACKED_WEIGHTS, "packed-weights",                                                   \
       "weights are packed for the kernels once, when the model loads")                    \
     X(PERSISTENT_DENOISE, "persistent-denoise",                                           \
-      "the layers of a denoise step are one resident kernel (one sample)")                \
+      "the layers of a denoise step are one resident kernel (up to four samples)")         \
     X(PERSISTENT_VISION, "persistent-vision",                                             \
       "the layers of the vision tower are one resident kernel (up to three images)")
 

@@ -68,8 +68,8 @@ typedef struct gpu_task {
 
 /* ---- choices ---------------------------------------------------------------------------------------- */
 
-/* Of a task's choices the one of the lowest rank is the heuristic's, of several the first listed. A vendor
- * names its ranks in one place. This one is for choices that only a tuning table takes. */
+/* The heuristic takes the choice with the lowest rank; among equals, the first in the list. A vendor names
+ * its ranks in one place. This one is for choices that only a tuning table takes. */
 enum { GPU_RANK_NEVER = INT_MAX };
 
 /* One choice of how to run a task. */

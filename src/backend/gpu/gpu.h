@@ -1,7 +1,7 @@
 /* Inside the GPU backend: the device, and how ops become launches. No vendor is named here.
  *
- *   vendor.h   what a vendor is: driver, devices, modules family.h what a kernel family is, and what it
- *              may ask for
+ *   vendor.h   what a vendor is: driver, devices, modules
+ *   family.h   what a kernel family is, and what it may ask for
  *   device.c   opening, memory, copies, facts; the device's states
  *   issue.c    the walk over ops, and its four uses: launch, record, measure the work block, list choices
  *   ops.c      op -> tasks

@@ -51,8 +51,8 @@ DEV void feed_weights(block &b, const gpu_tensor_map *map, int first, int kb, in
     }
 }
 
-/* Slots of so many rows that begin at `at` in the state, from slot `first` on; `begin` of them comes
- * first. */
+/* Copies `slots` slots of `height` rows from `at` in the state, starting at slot `first`, in rotated order
+ * from `begin`. */
 DEV void feed_rows(block &b, const gpu_tensor_map *state, int height, int at, int first, int slots,
                    int begin) {
     const int lines = height * CHUNKS;
@@ -198,8 +198,8 @@ DEV void leave_scaled(const block &b, const gpu_resident_long &p, const owned &o
     else add_square(to + 1, __float2ull_rn(fminf(square, 0x1p50f) * 0x1p4f));
 }
 
-/* While squares of a norm are read, nobody reads those of the norm before it any more, which will be those of
- * the norm after the next one: zeros again. One block. */
+/* Three buffers of squares rotate. While the one of a norm is read, one block clears the one that the norm
+ * after the next will add to. */
 DEV void forget_squares(const block &b) {
     if (!b.rank && threadIdx.x < 2 * LONG_ROWS) squares_of(b, b.norms + 2, 0)[threadIdx.x] = 0;
 }

@@ -2,7 +2,8 @@
  * compilers.
  *
  * The kernel is made for the action expert of π0 and π0.5 (Gemma 300M: width 1024, 4096 hidden units, 8
- * query heads and one key-value head of 256) and for one sample. The whole grid must be resident at once. */
+ * query heads and one key-value head of 256) and for one sample of up to 16 rows. More rows, and two to four
+ * samples, are resident_long.h's. The whole grid must be resident at once. */
 #ifndef BACKEND_GPU_CUDA_RESIDENT_H
 #define BACKEND_GPU_CUDA_RESIDENT_H
 

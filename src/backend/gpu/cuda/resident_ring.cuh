@@ -5,8 +5,8 @@
  *   any block        gate_up (16), of fifth units (2 or 4), down (8 or 10)
  *   between steps    π0's second product of the embedding (4 in a head's block)
  *
- * Note: a thread's next chunk waits until its previous one has arrived; of down, in blocks that have little
- * of it when x' is there, until the one before that has. Anywhere else more than 32 KB a block in flight
+ * Note: a thread's next chunk waits until its previous one has arrived. For `down` two copies may be in
+ * flight in blocks that have little of it when x' is there. Anywhere else more than 32 KB a block in flight
  * makes the kernel slower, since the exchanges queue after the weights. The number of stages is a multiple of
  * the number of threads: else a thread could run two laps ahead of another one and ask for a parity too
  * late. */

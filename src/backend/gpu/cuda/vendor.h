@@ -95,8 +95,9 @@ void cuda_make_cache_maps(gpu_issue *issue, gpu_wgmma_attention *w, const gpu_ca
 /* Most clusters (of 1: blocks) of the launch that the device holds at once; 0 where the driver cannot tell.
  * 0 or the driver's error. */
 int cuda_most_clusters(const gpu_driver *driver, const gpu_launch *launch, int *clusters);
-/* For a family whose blocks wait for each other, when a device opens: so many bytes become its state, if the
- * device holds the whole grid of that kernel at once; else *state stays as it is. 0 or the driver's error. */
+/* For a family whose blocks wait for each other, when a device opens. Allocates `bytes` as the family's state
+ * if the whole grid of that kernel fits on the device at once; otherwise leaves *state unchanged. Returns 0
+ * or the driver's error. */
 int cuda_open_resident(gpu_device *device, int family, int kernel, const gpu_grid *grid, size_t bytes,
                        void **state);
 /* gpu_family.close for it. */

@@ -96,8 +96,9 @@ DEV void consumers_await_phase(const block &b) {
     consumers_meet();
 }
 
-/* All consumers: the block's part of the phase is written. `waited`: somebody of the block has waited for the
- * phase before; else all do, so that nobody counts a phase ahead or reads too early in the next one. */
+/* All consumers: the block's part of the phase is written. `waited` 0: no warp of the block has waited for
+ * the previous phase yet, so all consumers wait here: else the block would count a phase ahead, or read too
+ * early in the next one. */
 DEV void end_phase(block &b, bool waited) {
     if (!waited) consumers_await_phase(b);
     async_fence();

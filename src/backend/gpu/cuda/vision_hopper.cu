@@ -102,9 +102,10 @@ template <class T> DEV product fc2_of(const block &b, const gpu_vision &p, int l
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
 
-/* Places in the ring; and slots, which is what is waited for: dims 0 … 63 of queries and keys are multiplied
- * while the rest comes, whose rows of 16 bytes take the TMA as long each as rows of 128. */
+/* Places in the ring. */
 enum { QUERIES, KEYS, VALUES };
+/* Barriers. Dims 64 … 71 of queries and keys have their own: a row of 16 bytes costs the TMA as much as one
+ * of 128, so they are copied last, while the dims before them are multiplied. */
 enum { SCORED_MAIN, SCORED_REST, WEIGHED, HEAD_SLOTS };
 DEV u32 place_of(const block &b, int part) { return b.ring + part * PART_BYTES; }
 

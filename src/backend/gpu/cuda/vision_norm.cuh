@@ -89,9 +89,13 @@ DEV void begin_rows(const block &b, const gpu_vision &p) {
 
 /* ---- factors of a tile --------------------------------------------------------------------------------- */
 
-/* Of `pairs` neighbouring columns from `column` on (first, first', second, second'): with a norm sums and
- * bias; of a residual the next norm's weight (1: there is none) and 1 / that of the norm before. `last`:
- * there are so many columns. */
+/* Factors of `pairs` pairs of neighbouring columns from `column` on, as (first, first', second, second').
+ *
+ *              first                                      second
+ *   norm       sums                                       bias
+ *   residual   weight of the next norm (1: there is none) 1 / weight of the norm before
+ *
+ * `last`: number of valid columns. */
 DEV void fetch_columns(const block &b, int residual, const float *first, const float *second, int column,
                        int pairs, int last) {
 #pragma unroll 1

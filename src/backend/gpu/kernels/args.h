@@ -108,8 +108,8 @@ typedef struct gpu_linear {
     float eps;
     int round;                             /* 1: its result is rounded to bf16                              */
     int k_blocks;                          /* blocks of 64 k in x; if W has fewer, W repeats                */
-    int stages;                            /* chunks of 512 k in flight; or bytes of shared
-                                              memory before the norm's parameters                           */
+    int stages;                            /* chunks in flight; in a family for few rows bytes of
+                                              shared memory before the norm's parameters                    */
     gpu_ahead ahead;
 } gpu_linear;
 
