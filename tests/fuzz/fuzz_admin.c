@@ -107,7 +107,7 @@ static void request(char *text, int with_token) {
     tokens tokens = {.items = &token, .count = with_token};
     static metrics metrics;
     static connections connections = {.pool = {.horizon = 50, .action_dim = 14}};
-    static const state_about about = {.checkpoint = "pi0", .variant = "pi0", .kernels = "k", .address = "a"};
+    static const state_about about = {.checkpoint = "pi0", .kernels = "k", .address = "a"};
     static logger log = {.lock = PTHREAD_MUTEX_INITIALIZER};
     admin admin = {.host = "robots.example",
                    .about = &about,
