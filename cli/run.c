@@ -24,6 +24,31 @@ static int take_noise(run_job *j) {
     j->noise = allocate(need);
     memcpy(j->noise, extras.noise, need);
     j->noise_rows = extras.noise_rows;
+    j->noise_columns = OPENPI_ACTION_DIM;
+    return END_FINE;
+}
+
+/* The noise has the model's shape; one with the columns of a model that has fewer gets zeros for the others,
+ * which that model does not read. */
+static int check_noise(run_job *j) {
+    int horizon = j->session_info.horizon, dims = j->engine_info.action_dim, columns = j->noise_columns;
+    char narrow[32] = "";
+    if (!j->noise || (j->noise_rows == horizon && columns == OPENPI_ACTION_DIM)) return END_FINE;
+    if (dims < OPENPI_ACTION_DIM) snprintf(narrow, sizeof narrow, " or [%d, %d]", horizon, dims);
+    if (columns != OPENPI_ACTION_DIM && columns != dims)
+        return input_error(&verb_run, "%s: shape is [%d, %d], expected [%d, %d]%s", run_noise_name(j),
+                           j->noise_rows, columns, horizon, OPENPI_ACTION_DIM, narrow);
+    if (j->noise_rows != horizon)
+        return input_error(&verb_run,
+                           "%s: shape is [%d, %d], but the horizon is %d, expected [%d, %d]%s; --horizon %d "
+                           "would take it", run_noise_name(j), j->noise_rows, columns, horizon, horizon,
+                           OPENPI_ACTION_DIM, narrow, j->noise_rows);
+    float *wide = allocate((size_t)horizon * OPENPI_ACTION_DIM * sizeof *wide);
+    memset(wide, 0, (size_t)horizon * OPENPI_ACTION_DIM * sizeof *wide);
+    for (int i = 0; i < horizon; i++)
+        memcpy(wide + i * OPENPI_ACTION_DIM, j->noise + i * columns, (size_t)columns * sizeof *wide);
+    free(j->noise);
+    j->noise = wide;
     return END_FINE;
 }
 
@@ -119,14 +144,7 @@ static int load(run_job *j) {
     if (j->session_info.not_recorded[0])
         fprintf(stderr, "openpi run: runs operation by operation, not as one graph: %s\n",
                 j->session_info.not_recorded);
-    int horizon = j->session_info.horizon;
-    if (j->noise && j->noise_rows != horizon)
-        return input_error(&verb_run,
-                           "%s: shape is [%d, %d], but the horizon is %d, expected [%d, %d]; --horizon %d "
-                           "would take it",
-                           run_noise_name(j), j->noise_rows, OPENPI_ACTION_DIM, horizon, horizon,
-                           OPENPI_ACTION_DIM, j->noise_rows);
-    return END_FINE;
+    return check_noise(j);
 }
 
 static int compute(run_job *j) {
@@ -232,8 +250,9 @@ static const option_row options[] = {
      "denoising steps (default: the checkpoint's, 10)",
      .offset = AT(steps), .low = 1, .high = OPENPI_MAX_STEPS},
     {OPTION_TEXT, "noise", "FILE",
-     "start from this noise: a .npy file, float32 [horizon, 32] (default: \"openpi/noise\" of the request, "
-     "where it has one)", .offset = AT(noise)},
+     "start from this noise: a .npy file, float32 [horizon, 32], or as many columns as a model of fewer "
+     "action dimensions has (default: \"openpi/noise\" of the request, where it has one)",
+     .offset = AT(noise)},
     {OPTION_U64, "seed", "N",
      "draw the noise from this seed (default: 0); the same on every machine", .offset = AT(seed)},
     {OPTION_HEADING, .name = "Real-time chunking"},

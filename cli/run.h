@@ -30,8 +30,8 @@ typedef struct run_job {
     int state_count;
     char *request_bytes;
     size_t request_count;
-    float *noise;                /* [noise_rows][32] or NULL                                              */
-    int noise_rows;
+    float *noise;                /* [noise_rows][noise_columns], [horizon][32] from load() on; or NULL     */
+    int noise_rows, noise_columns;
     previous_chunk previous;
     openpi_policy *policy;
     openpi_request *request;

@@ -97,17 +97,17 @@ static int read_state(run_job *j, const char *text) {
 static int read_noise(run_job *j, const char *path) {
     char *bytes, why[NPY_REASON];
     size_t count;
-    int columns, end = file_load(&verb_run, path, &bytes, &count);
+    int end = file_load(&verb_run, path, &bytes, &count);
     if (end != END_FINE) return end;
     path = input_name(path);
-    const char *data = npy_read(bytes, count, &j->noise_rows, &columns, NULL, why);
+    const char *data = npy_read(bytes, count, &j->noise_rows, &j->noise_columns, NULL, why);
     if (!data) end = input_error(&verb_run, "%s: %s", path, why);
-    else if (columns != OPENPI_ACTION_DIM || j->noise_rows > OPENPI_MAX_HORIZON)
+    else if (j->noise_columns > OPENPI_ACTION_DIM || j->noise_rows > OPENPI_MAX_HORIZON)
         end = input_error(&verb_run,
                           "%s: shape is [%d, %d], expected [horizon, %d] with a horizon of at most %d", path,
-                          j->noise_rows, columns, OPENPI_ACTION_DIM, OPENPI_MAX_HORIZON);
+                          j->noise_rows, j->noise_columns, OPENPI_ACTION_DIM, OPENPI_MAX_HORIZON);
     if (end == END_FINE) {
-        size_t need = (size_t)j->noise_rows * (size_t)columns * sizeof(float);
+        size_t need = (size_t)j->noise_rows * (size_t)j->noise_columns * sizeof(float);
         j->noise = allocate(need);
         memcpy(j->noise, data, need);
     }

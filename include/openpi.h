@@ -371,7 +371,8 @@ typedef struct openpi_engine_info {
     openpi_rtc_schedule rtc_schedule;    /* what openpi_rtc's zeros stand for: the checkpoint's, else
                                             LINEAR, 10 steps, 10                                     */
     int rtc_horizon;
-    int reserved;                /* 0                                                                */
+    int action_dim;              /* of the model, 1 to 32: it reads no more columns of noise and state, and
+                                    its actions beyond are 0                                         */
     double rtc_max_weight;
     char table_ignored[160];     /* which entries of the table are left out, and why; empty: none        */
 } openpi_engine_info;
@@ -785,7 +786,8 @@ OPENPI_API openpi_status openpi_request_prepare_fields(openpi_request *request, 
 /* What a message may say beside its observation, in keys that openpi itself ignores. */
 typedef struct openpi_extras {
     size_t size;                 /* sizeof(openpi_extras)                                            */
-    const float *noise;          /* "openpi/noise": [noise_rows][32]; NULL: absent                    */
+    const float *noise;          /* "openpi/noise": [noise_rows][32], with zeros where a model of fewer action
+                                    dimensions got as many columns; NULL: absent                      */
     int noise_rows;              /* 1 … 64                                                           */
     int reserved;                /* 0                                                                */
     double deadline_ms;          /* "openpi/deadline_ms": milliseconds after which the sender has no use for

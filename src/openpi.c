@@ -205,6 +205,7 @@ openpi_status openpi_engine_get_info(const openpi_engine *e, openpi_engine_info 
                               .dtype = e->dtype,
                               .threads = pool_threads(e->pool),
                               .lerobot = e->checkpoint->lerobot,
+                              .action_dim = e->checkpoint->action_dim,
                               .default_horizon = e->checkpoint->horizon,
                               .default_steps = e->checkpoint->steps,
                               .default_prompt = e->checkpoint->max_prompt,

@@ -243,6 +243,7 @@ class Session(Closing):
             rtc=rtc,
         )
         self._defaults = rtc_defaults(engine, self._handle.info()["steps"])
+        self._dims: int = engine.info["action_dim"]
 
     @property
     def info(self) -> dict[str, Any]:
@@ -275,7 +276,7 @@ class Session(Closing):
         self, samples: Sequence[Sample], noise: npt.ArrayLike | None, rtc: tuple[Any, ...] | None
     ) -> npt.NDArray[np.float32]:
         actions = np.empty((len(samples), self._handle.horizon, _openpi.ACTION_DIM), np.float32)
-        given = None if noise is None else check_noise(noise, len(samples), self._handle.horizon)
+        given = None if noise is None else check_noise(noise, len(samples), self._handle.horizon, self._dims)
         self._handle.run_into(tuple(sample.parts() for sample in samples), given, actions, rtc)
         return actions
 
@@ -301,15 +302,20 @@ def check_number(name: str, given: int) -> int:
     return number
 
 
-def check_noise(noise: npt.ArrayLike, batch: int, horizon: int) -> npt.NDArray[np.float32]:
-    """Noise as float32 [batch, horizon, 32]; [horizon, 32] is accepted for a batch of one."""
+def check_noise(noise: npt.ArrayLike, batch: int, horizon: int, dims: int) -> npt.NDArray[np.float32]:
+    """Noise as float32 [batch, horizon, 32]; [horizon, 32] is accepted for a batch of one.
+
+    A model of `dims` action dimensions, fewer than 32, takes as many columns too and reads no others.
+    """
     found = np.asarray(noise)
-    shape = (batch, horizon, _openpi.ACTION_DIM)
     if found.dtype.kind not in "fiu":
         raise ValueError(f"the noise is of dtype {found.dtype}, expected float32")
-    if found.shape != shape and not (batch == 1 and found.shape == shape[1:]):
-        raise ValueError(f"the noise has shape {list(found.shape)}, expected {list(shape)}")
-    return np.ascontiguousarray(found, np.float32).reshape(shape)
+    shapes = [(batch, horizon, columns) for columns in dict.fromkeys((_openpi.ACTION_DIM, dims))]
+    if found.shape not in shapes and not (batch == 1 and found.shape in [shape[1:] for shape in shapes]):
+        expected = " or ".join(str(list(shape)) for shape in shapes)
+        raise ValueError(f"the noise has shape {list(found.shape)}, expected {expected}")
+    rows = np.asarray(found, np.float32).reshape(batch, horizon, -1)
+    return np.ascontiguousarray(np.pad(rows, ((0, 0), (0, 0), (0, _openpi.ACTION_DIM - rows.shape[2]))))
 
 
 @checked

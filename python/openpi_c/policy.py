@@ -310,6 +310,7 @@ class Policy(Closing):
         self.horizon: int = session["horizon"]
         self.steps: int = session["steps"]
         self._defaults = rtc_defaults(self.engine, self.steps)
+        self._model_dims: int = self.engine.info["action_dim"]
 
     @property
     def notes(self) -> tuple[tuple[bool, str], ...]:
@@ -329,8 +330,8 @@ class Policy(Closing):
     ) -> dict[str, Any]:
         """{"actions": float64 [H, action_dim], "policy_timing": {"infer_ms", "stages", …}}.
 
-        noise: [H, 32] or [1, H, 32], x at t = 1; without it the policy draws noise from its seed and the number
-        of the call. infer_ms is the model's own time, total_ms that of the whole call in the engine.
+        noise: [H, 32] or [1, H, 32], x at t = 1; a model of fewer action dimensions takes as many columns, too.
+        Without it the policy draws noise from its seed and the number of the call. infer_ms is the model's own time, total_ms that of the whole call in the engine.
 
         A policy with rtc=True also answers "chunk", float64 [H, 32]. What is left of it, `chunk[executed:]`, is
         `previous` of the next call, and rtc={"delay": d} says how many further steps the robot executes meanwhile.
@@ -340,7 +341,7 @@ class Policy(Closing):
         """
         if self._default_prompt is not None:
             obs = self._with_prompt(obs)
-        given = None if noise is None else check_noise(noise, 1, self.horizon)
+        given = None if noise is None else check_noise(noise, 1, self.horizon, self._model_dims)
         rules = None if previous is None else rtc_parts([_previous(previous)], rtc, 1, self._defaults)
         return _warned(self._lanes.infer((obs,), given, self._seed, next(self._streams), rules))[0]
 
@@ -355,7 +356,7 @@ class Policy(Closing):
     ) -> list[dict[str, Any]]:
         """infer for several observations: each has the result that it would have alone. noise: [B, H, 32]."""
         count = len(observations)
-        given = None if noise is None else check_noise(noise, count, self.horizon)
+        given = None if noise is None else check_noise(noise, count, self.horizon, self._model_dims)
         rules = None
         if previous is not None:
             rules = rtc_parts([None if p is None else _previous(p) for p in previous], rtc, count, self._defaults)

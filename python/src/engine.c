@@ -159,15 +159,17 @@ static PyObject *engine_info(PyObject *object, PyObject *nothing) {
     if (openpi_engine_get_info(self->handle, &i, &error) != OPENPI_OK)
         return raise_status(state_of(object), "", &error);
     return Py_BuildValue(
-        "{s:s,s:s,s:s,s:s,s:i,s:O,s:i,s:i,s:i,s:K,s:K,s:s,s:s,s:s,s:i,s:s,s:s,s:i,s:d,s:s,s:N}", "variant",
-        i.variant == OPENPI_PI05 ? "pi05" : "pi0", "dtype", i.dtype == OPENPI_F32 ? "f32" : "bf16", "device",
-        i.device, "path", i.path, "threads", i.threads, "lerobot", i.lerobot ? Py_True : Py_False,
+        "{s:s,s:s,s:s,s:s,s:i,s:O,s:i,s:i,s:i,s:K,s:K,s:s,s:s,s:s,s:i,s:s,s:s,s:i,s:d,s:s,s:i,s:N}",
+        "variant", i.variant == OPENPI_PI05 ? "pi05" : "pi0",
+        "dtype", i.dtype == OPENPI_F32 ? "f32" : "bf16", "device", i.device, "path", i.path,
+        "threads", i.threads, "lerobot", i.lerobot ? Py_True : Py_False,
         "default_horizon", i.default_horizon, "default_steps", i.default_steps, "default_prompt",
         i.default_prompt, "parameters", (unsigned long long)i.parameters, "weight_bytes",
         (unsigned long long)i.weight_bytes, "without", i.without, "table", i.table, "weights",
         i.weights == OPENPI_WEIGHTS_F32 ? "f32" : "bf16", "rtc_max_delay", i.rtc_max_delay, "rtc_mode",
         rtc_mode_text(i.rtc_mode), "rtc_schedule", rtc_schedule_text(i.rtc_schedule), "rtc_horizon",
         i.rtc_horizon, "rtc_max_weight", i.rtc_max_weight, "table_ignored", i.table_ignored,
+        "action_dim", i.action_dim,
         "notes", note_tuple(self->handle, engine_note));
 }
 

@@ -224,8 +224,8 @@ static openpi_status open_place(checkpoint *c, const model_place *place, const t
     if (c->action_dim < OPENPI_ACTION_DIM)
         notes_add(&c->notes, 0,
                   "%s: a model of %d action dimensions: of the %d numbers of noise a step the others are not "
-                  "used, and their actions are 0",
-                  c->name, c->action_dim, OPENPI_ACTION_DIM);
+                  "used, [horizon, %d] is taken too, and their actions are 0",
+                  c->name, c->action_dim, OPENPI_ACTION_DIM, c->action_dim);
     return OPENPI_OK;
 }
 

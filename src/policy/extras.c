@@ -13,22 +13,31 @@
 
 enum { PREFIX = sizeof "openpi/" - 1, DESCRIPTION = 96 };
 
+static openpi_status wrong_noise(const wire_field *field, int dims, openpi_error *error) {
+    char what[DESCRIPTION], narrow[32] = "";
+    if (dims < OPENPI_ACTION_DIM) snprintf(narrow, sizeof narrow, " or [horizon,%d]", dims);
+    return report(error, OPENPI_BAD_INPUT,
+                  "\"%s\" of the request is %s, expected float32 [horizon,%d]%s with a horizon of 1 to %d",
+                  field->key, wire_describe(field, what, sizeof what), OPENPI_ACTION_DIM, narrow,
+                  OPENPI_MAX_HORIZON);
+}
+
+/* [horizon][32], or [horizon][dims] of a model with fewer dimensions, which reads no others. */
 static openpi_status read_noise(const wire_field *field, extras *out, openpi_error *error) {
-    char what[DESCRIPTION];
-    int is_float = field->element == WIRE_F32 || field->element == WIRE_F64;
-    if (field->kind != WIRE_ARRAY || field->rank != 2 || field->shape[1] != OPENPI_ACTION_DIM ||
-        field->shape[0] < 1 || field->shape[0] > OPENPI_MAX_HORIZON || !is_float)
-        return report(error, OPENPI_BAD_INPUT,
-                      "\"%s\" of the request is %s, expected float32 [horizon,%d] with a horizon of 1 to %d",
-                      field->key, wire_describe(field, what, sizeof what), OPENPI_ACTION_DIM,
-                      OPENPI_MAX_HORIZON);
+    int dims = out->model_dims, is_float = field->element == WIRE_F32 || field->element == WIRE_F64;
+    int64_t rows = field->shape[0], columns = field->shape[1];
+    if (field->kind != WIRE_ARRAY || field->rank != 2 || (columns != OPENPI_ACTION_DIM && columns != dims) ||
+        rows < 1 || rows > OPENPI_MAX_HORIZON || !is_float)
+        return wrong_noise(field, dims, error);
+    memset(out->noise, 0, (size_t)rows * OPENPI_ACTION_DIM * sizeof *out->noise);
     for (int64_t i = 0; i < field->count; i++) {
-        out->noise[i] = (float)wire_element_at(field->data, field->element, (size_t)i);
-        if (!isfinite(out->noise[i]))
+        float number = (float)wire_element_at(field->data, field->element, (size_t)i);
+        if (!isfinite(number))
             return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request: element %lld is %f, expected a "
-                          "finite number", field->key, (long long)i, (double)out->noise[i]);
+                          "finite number", field->key, (long long)i, (double)number);
+        out->noise[i / columns * OPENPI_ACTION_DIM + i % columns] = number;
     }
-    out->noise_rows = (int)field->shape[0];
+    out->noise_rows = (int)rows;
     return OPENPI_OK;
 }
 
@@ -197,8 +206,9 @@ static openpi_status refuse_unknown(const wire_field *field, openpi_error *error
     return guess_add(error, OPENPI_BAD_INPUT, unknown, entry ? entries : keys);
 }
 
-openpi_status extras_read(const wire_message *message, extras *out, openpi_error *error) {
+openpi_status extras_read(const wire_message *message, int dims, extras *out, openpi_error *error) {
     extras_clear(out);
+    out->model_dims = dims;
     for (int i = 0; i < wire_count(message); i++) {
         const wire_field *field = wire_at(message, i);
         int which = 0;

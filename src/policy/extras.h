@@ -7,8 +7,9 @@
 #include "policy/wire.h"
 
 typedef struct extras {
-    float noise[OPENPI_MAX_HORIZON * OPENPI_ACTION_DIM];      /* [noise_rows][32]                           */
+    float noise[OPENPI_MAX_HORIZON * OPENPI_ACTION_DIM];      /* [noise_rows][32], 0 beyond the model's     */
     int noise_rows;              /* 0: absent                                                              */
+    int model_dims;              /* columns that noise may have instead of 32                              */
     double deadline_ms;          /* 0: absent                                                              */
     int rtc_given;               /* bits of extras.c, of the entries of "openpi/rtc"; 0: absent            */
     int rtc_executed, rtc_delay, rtc_horizon;
@@ -22,6 +23,7 @@ void extras_clear(extras *extras);
 /* What "openpi/rtc" says, into openpi.h's struct. */
 void extras_give_rtc(const extras *extras, openpi_extras *out);
 
-openpi_status extras_read(const wire_message *message, extras *out, openpi_error *error);
+/* dims: the model's action dimensions, which noise may have instead of 32. */
+openpi_status extras_read(const wire_message *message, int dims, extras *out, openpi_error *error);
 
 #endif

@@ -296,6 +296,7 @@ static openpi_status open_policy(const policy_source *from, openpi_policy *polic
                       variant_of(options->synthetic->variant)->symbol);
     TRY(check_variant(from, policy, error));
     if (!policy->lerobot) TRY(settle_robot(from, policy, error));
+    policy->model_dims = brief.action_dim ? brief.action_dim : OPENPI_ACTION_DIM;
     if (brief.action_dim) TRY(check_dims(from, policy, brief.action_dim, error));
     if (!policy->lerobot && !options->synthetic) tell_brief(from, policy, &brief);
     if (options->max_prompt < 0 || options->max_prompt > ROBOT_MAX_PROMPT)

@@ -22,6 +22,7 @@ struct openpi_policy {
     int state_length;            /* 0: any up to 32                                                       */
     int action_dim;
     int max_prompt;
+    int model_dims;              /* action dimensions of the model, 1 to 32                               */
     int horizon;                 /* 0: not stated by config or checkpoint                                 */
     char *tokenizer_path;        /* NULL: embedded                                                        */
     char *statistics_path;       /* NULL: no file                                                         */

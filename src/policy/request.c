@@ -439,7 +439,7 @@ static openpi_status read_message(openpi_request *request, wire_message *message
     request->came = request->parts.came;
     request->strangers = request->parts.strangers;
     TRY(check(request, &request->parts.observation, error));
-    return extras_read(message, &request->extras, error);
+    return extras_read(message, request->policy->model_dims, &request->extras, error);
 }
 
 /* A prompt of numpy's wide characters is not in the caller's bytes as it is prepared. */

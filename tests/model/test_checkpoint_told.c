@@ -205,6 +205,61 @@ static void narrow_robots(void **state) {
     scratch_close(&box);
 }
 
+/* A message's noise has 32 columns, or the model's, which become 32 with zeros. */
+static void narrow_noise(void **state) {
+    enum { H = 3 };
+    static const struct { const char *name; int columns; const char *piece; } rows[] = {
+        {"narrow", OPENPI_ACTION_DIM, NULL},
+        {"narrow", DIMS, NULL},
+        {"narrow", DIMS - 1, "[3,7], expected float32 [horizon,32] or [horizon,8] with a horizon of 1 to "},
+        {"base", DIMS, "[3,8], expected float32 [horizon,32] with a horizon of 1 to "},
+    };
+    static const uint8_t dark[3];
+    const double numbers[DIMS] = {0};
+    float noise[H * OPENPI_ACTION_DIM];
+    (void)state;
+    assert_int_equal(scratch_open(&box), 0);
+    make("base", "odd:pi0:5", ORBAX_AS_TORCH);
+    write_copy("base", "narrow", &(change){.narrow = 1});
+    openpi_noise(3, 0, noise, H * OPENPI_ACTION_DIM);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
+        openpi_extras extras = OPENPI_EXTRAS_INIT;
+        openpi_policy *policy;
+        openpi_request *request;
+        char tokenizer[600];
+        snprintf(tokenizer, sizeof tokenizer, "%s/base", box.folder);
+        options.robot = "none";
+        options.tokenizer = tokenizer;
+        const openpi_field fields[] = {
+            {.size = sizeof *fields, .name = "base", .data = dark, .rank = 3, .shape = {1, 1, 3}},
+            {.size = sizeof *fields, .name = "state", .data = numbers, .element = OPENPI_FLOAT64, .rank = 1,
+             .shape = {DIMS}},
+            {.size = sizeof *fields, .name = "prompt", .text = "go", .text_length = 2},
+            {.size = sizeof *fields, .name = "openpi/noise", .data = noise, .element = OPENPI_FLOAT32,
+             .rank = 2, .shape = {H, rows[i].columns}}};
+        WORKS(openpi_policy_open(scratch_path(&box, rows[i].name), &options, &policy, &error));
+        WORKS(openpi_request_create(policy, &request, &error));
+        openpi_status status = openpi_request_prepare_fields(request, fields, 4, NULL, &error);
+        if (rows[i].piece) {
+            assert_int_equal(status, OPENPI_BAD_INPUT);
+            if (!strstr(error.message, rows[i].piece)) fail_msg("%s", error.message);
+        } else {
+            WORKS(status);
+            WORKS(openpi_request_extras(request, &extras, &error));
+            assert_int_equal(extras.noise_rows, H);
+            for (int k = 0; k < H * OPENPI_ACTION_DIM; k++) {
+                int row = k / OPENPI_ACTION_DIM, column = k % OPENPI_ACTION_DIM;
+                float given = column < rows[i].columns ? noise[row * rows[i].columns + column] : 0;
+                assert_true(extras.noise[k] == given);
+            }
+        }
+        openpi_request_close(request);
+        openpi_policy_close(policy);
+    }
+    scratch_close(&box);
+}
+
 /* ---- names ---- */
 
 static void prefixes(void **state) {
@@ -437,7 +492,8 @@ static void lora_config(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(action_dims), cmocka_unit_test(narrow_robots),   cmocka_unit_test(prefixes),
+        cmocka_unit_test(action_dims), cmocka_unit_test(narrow_robots),
+        cmocka_unit_test(narrow_noise),   cmocka_unit_test(prefixes),
         cmocka_unit_test(unread_types), cmocka_unit_test(odd_files),      cmocka_unit_test(odd_texts),
         cmocka_unit_test(unfinished_step), cmocka_unit_test(lora_config),
     };

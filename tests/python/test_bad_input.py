@@ -1,5 +1,10 @@
 """Bad input: an exception with a sentence, and the policy works on afterwards."""
 
+import json
+import os
+import pathlib
+import subprocess
+
 import numpy as np
 import pytest
 
@@ -316,3 +321,63 @@ def test_request_by_hand(none):
     request.close()
     with pytest.raises(ValueError, match="the request is closed"):
         request.prepare(obs)
+
+
+def narrow_checkpoint(folder, dims=8):
+    """A synthetic π0 whose projections of state and actions have `dims` dimensions, as Pi0Config(action_dim=8) has."""
+    openpi_c.write_synthetic("tiny:pi0:7", folder)
+    file = folder / "model.safetensors"
+    data = file.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header, body, tensors = json.loads(data[8 : 8 + length]), data[8 + length :], b""
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = entry["data_offsets"]
+        array = np.frombuffer(body[begin:end], {"F32": np.float32, "BF16": np.uint16}[entry["dtype"]]).reshape(entry["shape"])
+        if name in ("action_in_proj.weight", "state_proj.weight"):
+            array = array[:, :dims]
+        if name.startswith("action_out_proj."):
+            array = array[:dims]
+        entry |= {"shape": list(array.shape), "data_offsets": [len(tensors), len(tensors) + array.nbytes]}
+        tensors += np.ascontiguousarray(array).tobytes()
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + tensors)
+    (folder / "config.json").unlink()
+
+
+def test_noise_of_a_model_with_fewer_dimensions(tmp_path):
+    """[H, 8] is the same as [H, 32], of which the model reads 8 columns, in every place that takes noise."""
+    narrow_checkpoint(tmp_path / "narrow")
+    obs = {"base": np.zeros((8, 8, 3), np.uint8), "state": np.zeros(8), "prompt": "go"}
+    wide = openpi_c.noise((4, 32), seed=3)
+    with openpi_c.Policy(tmp_path / "narrow", robot="none", horizon=4, steps=2, dtype="f32") as policy:
+        assert policy.engine.info["action_dim"] == policy.info["action_dim"] == 8
+        expected = policy.infer(obs, noise=wide)["actions"]
+        assert expected.shape == (4, 8) and expected.any()
+        for given in (wide[:, :8], wide[None, :, :8], np.pad(wide[:, :8], ((0, 0), (0, 24)))):
+            assert (policy.infer(obs, noise=given)["actions"] == expected).all()
+        assert (policy.infer_batch([obs], noise=wide[None, :, :8])[0]["actions"] == expected).all()
+        assert (policy.infer(obs | {"openpi/noise": wide[:, :8]}, noise=wide)["actions"] == expected).all()
+        with pytest.raises(ValueError, match=r"shape \[4, 7\], expected \[1, 4, 32\] or \[1, 4, 8\]$"):
+            policy.infer(obs, noise=wide[:, :7])
+        request = policy.request()
+        request.prepare(obs)
+        session = policy.engine.session(horizon=4, steps=2)
+        model = session.run([request.sample()], noise=wide[None, :, :8])
+        assert (request.finish(model[0]) == expected).all() and not model[0, :, 8:].any()
+    command = os.environ.get("OPENPI_COMMAND")
+    if not command:
+        return
+    np.save(tmp_path / "narrow.npy", wide[:, :8])
+    np.save(tmp_path / "seven.npy", wide[:, :7])
+    picture = pathlib.Path(__file__).parents[1] / "pictures" / "rgb.png"
+    line = [command, "run", tmp_path / "narrow", "--robot", "none", "--horizon", "4", "--steps", "2", "--format", "csv",
+            "--image", f"base={picture}", "--state", "0,0,0,0,0,0,0,0", "--prompt", "go"]
+    np.save(tmp_path / "wide.npy", wide)
+    said = [
+        subprocess.run([*line, "--noise", tmp_path / f"{name}.npy"], capture_output=True, text=True, check=False)
+        for name in ("wide", "narrow", "seven")
+    ]
+    assert said[0].stdout == said[1].stdout != "" and said[2].returncode == 2
+    assert "seven.npy: shape is [4, 7], expected [4, 32] or [4, 8]" in said[2].stderr
