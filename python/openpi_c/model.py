@@ -69,13 +69,15 @@ class Rtc:
         if self.max_weight is None:
             return (delay, horizon, 0.0)
         weight = self.max_weight
-        if isinstance(weight, str | bytes) or not 0 < float(weight) < float("inf"):
+        if isinstance(weight, str | bytes | bool) or not 0 < float(weight) < float("inf"):
             raise ValueError(f"rtc max_weight is {weight!r}, expected a number above 0, or None for the checkpoint's")
         return (delay, horizon, float(weight))
 
 
 def _steps(name: str, given: Any, low: int) -> int:
     try:
+        if isinstance(given, bool):
+            raise TypeError
         steps = operator.index(given)
     except TypeError:
         raise TypeError(f"rtc {name} is {given!r}, expected a whole number (int) of steps") from None

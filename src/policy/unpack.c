@@ -66,14 +66,21 @@ static int is_picture(const wire_field *field) {
            (field->shape[0] == 3 || field->shape[2] == 3);
 }
 
-/* A key that is no camera: ignored, or refused as openpi refuses it. */
+/* None or an empty dict: a frame that was dropped. */
+static int is_none(const wire_field *field) {
+    int pythons = field->kind == WIRE_OTHER && field->text && !strcmp(field->text, "an empty dict");
+    return pythons || field->kind == WIRE_NIL || (field->kind == WIRE_MAP && !field->count);
+}
+
+/* A key that is no camera: ignored, or refused as openpi refuses it. A dropped frame of LeRobot's is refused
+ * as its picture would be. */
 static openpi_status check_no_camera(const openpi_policy *policy, const wire_field *field,
                                      openpi_error *error) {
-    static const char images[] = "images/";
+    const char *images = policy->lerobot ? "observation.images." : "images/";
     char list[256];
-    int strict = !policy->lerobot && policy->robot.refuse_other_pictures;
-    int refused = (strict && !strncmp(field->key, images, sizeof images - 1)) ||
-                  ((strict || policy->lerobot) && is_picture(field));
+    int strict = policy->lerobot || policy->robot.refuse_other_pictures,
+        named = !strncmp(field->key, images, strlen(images)) && (!policy->lerobot || is_none(field)),
+        refused = strict && (named || is_picture(field));
     if (!refused || is_other_part(policy, field->key)) return OPENPI_OK;
     report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%s\", it has %s", cameras_robot(policy),
            field->key, cameras_describe(policy, list, sizeof list));

@@ -375,8 +375,9 @@ openpi_status wire_set_list(wire_fields *fields, wire_field *field, const msgpac
         if (value->type != MSGPACK_OBJECT_ARRAY) TRY(wire_set_value(fields, &one, value));
         if (value->type == MSGPACK_OBJECT_ARRAY || one.kind != WIRE_NUMBER)
             return report(fields->error, OPENPI_BAD_INPUT,
-                          "request: \"%s\": element %zu of the list is %s, expected a number", field->key, i,
-                          value->type == MSGPACK_OBJECT_MAP ? "a numpy value" : wire_kind_of(value));
+                          "request: \"%s\": element %zu of the list is %s, expected a number%s", field->key,
+                          i, value->type == MSGPACK_OBJECT_MAP ? "a numpy value" : wire_kind_of(value),
+                          value->type == MSGPACK_OBJECT_STR ? "; a prompt is text alone, not in a list" : "");
         if (numbers) numbers[i] = one.number;
     }
     field->kind = WIRE_ARRAY;

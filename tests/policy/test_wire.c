@@ -520,7 +520,7 @@ static const struct {
     {"82 a3 'a/b' 01 a1 'a' 81 a1 'b' 02", "request: the key \"a/b\" comes twice"},
     {"81 a1 'a' a2 c3 28", "request: \"a\": its text is not valid UTF-8"},
     {"81 a1 'a' a3 ed a0 80", "request: \"a\": its text is not valid UTF-8"},
-    {"81 a1 'a' 92 01 a1 'x'", "request: \"a\": element 1 of the list is text, expected a number"},
+    {"81 a1 'a' 92 01 a1 'x'", "request: \"a\": element 1 of the list is text, expected a number; a prompt is text alone, not in a list"},
     {"81 a1 'a' 91 90", "request: \"a\": element 0 of the list is a list, expected a number"},
     {"81 a1 'a' 91 c0", "request: \"a\" is nil, expected text, a number or an array"},
     {"81 a1 'a' 91 84 " NDARRAY DATA "c4 01 00 " DTYPE "a3 '|u1' " SHAPE "91 01",

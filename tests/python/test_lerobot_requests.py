@@ -35,6 +35,8 @@ REFUSED = {
     "a list": ({"task": ["pick"]}, '"task" is a list whose element 0 is no number, expected text'),
     "rank 3": ({"observation.state": np.full((1, 1, 32), 0.1)}, r'"observation.state" is an array f64 \[1,1,32\], expected'),
     "two names": ({"left_wrist": B}, "are of the same camera"),
+    "a wrong name of None": ({"observation.images.top": None}, 'no camera "observation.images.top", it has base_0_rgb'),
+    "a wrong name of {}": ({"observation.images.top": {}}, 'no camera "observation.images.top", it has base_0_rgb'),
     "a wrong name": ({"observation.images.top": B}, 'no camera "observation.images.top", it has base_0_rgb, left_wrist_0_rgb'),
 }
 
@@ -50,7 +52,7 @@ def test_refused(pi05, change, sentence):
 @pytest.mark.filterwarnings("error")
 def test_equal_values_and_other_keys(pi05):
     policy, noise, actions = pi05
-    more = {"state": np.full(32, 0.1), "prompt": "pick", "action_is_pad": np.zeros((1, 50), bool), "depth": A[..., 0].astype("u2")}
+    more = {"state": np.full(32, 0.1), "prompt": "pick", "observation.images.depth": A[..., :1].astype("u2"), "action_is_pad": np.zeros((1, 50), bool), "depth": A[..., 0].astype("u2")}
     assert (policy.infer(observation(**more), noise=noise)["actions"] == actions).all()
 
 

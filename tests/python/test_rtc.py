@@ -132,6 +132,8 @@ BAD = [
     (ROWS, {"max_weight": "5"}, ValueError, "rtc max_weight is '5'"),
     (ROWS, {"horizon": 0}, ValueError, "rtc horizon is 0, expected 1 or more, or None"),
     (ROWS, {"delay": "3"}, TypeError, r"rtc delay is '3', expected a whole number \(int\)"),
+    (ROWS, {"delay": True}, TypeError, r"rtc delay is True, expected a whole number \(int\)"),
+    (ROWS, {"max_weight": True}, ValueError, "rtc max_weight is True"),
     (ROWS, {"delay": 2.5}, TypeError, r"rtc delay is 2.5, expected a whole number \(int\)"),
     (ROWS, {"delay": -1}, ValueError, "rtc delay is -1, expected 0 or more"),
     (ROWS, {"horizon": 2.5}, TypeError, "rtc horizon is 2.5"),
