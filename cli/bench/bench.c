@@ -69,6 +69,7 @@ static int read_options(bench_job *j, char **positional, int count) {
         end = usage_error(&verb_bench, "--save with --table -: a saved configuration names the file of its "
                                        "table");
     if (end == END_FINE && j->v.against) end = bench_read_file(j->v.against, &j->against);
+    if (end == END_FINE && j->v.published) end = bench_read_published(j->v.published, &j->published);
     return end;
 }
 
@@ -226,6 +227,7 @@ static int bench_verb_run(const void *values, char **positional, int count) {
     subject_close(&j->subject);
     json_decref(j->best);
     json_decref(j->against);
+    json_decref(j->published);
     free(j);
     return end;
 }
@@ -264,6 +266,8 @@ static const option_row options[] = {
     {OPTION_FLAG, "histogram", NULL, "also draw how the times are spread", .offset = AT(histogram)},
     {OPTION_OUTPUT, "json", "FILE", "also write the figures here", .offset = AT(json)},
     {OPTION_OUTPUT, "svg", "FILE", "also draw latency and samples/s against the batch", .offset = AT(svg)},
+    {OPTION_TEXT, "published", "FILE",
+     "draw the series of this file beside them, such as docs/peers.json", .offset = AT(published)},
     {OPTION_HEADING, .name = "A running server"},
     {OPTION_TEXT, "server", "URL",
      "measure the policy server at ws://HOST:PORT or wss://HOST instead of a model", .offset = AT(server)},
@@ -309,7 +313,7 @@ static const option_row options[] = {
 #define ORDINARY "a saved configuration has no real-time chunking"
 #define FROM_FILE "best", "the file contains the configuration"
 
-static const option_pair needs[] = {{"tolerance", "against"}, {NULL, NULL}};
+static const option_pair needs[] = {{"tolerance", "against"}, {"published", "svg"}, {NULL, NULL}};
 
 static const conflict conflicts[] = {
     {"", "synthetic", "the weights are either read or made"},

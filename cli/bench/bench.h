@@ -3,7 +3,7 @@
  *   bench.c          the options, and the order of the steps
  *   bench_show.c     tables, histogram, sentences
  *   bench_json.c     the figures as JSON
- *   bench_plot.c     the figures against the batch as SVG, published ones beside them
+ *   bench_plot.c     the figures against the batch as SVG, published ones beside them where a file has some
  *   bench_best.c     a configuration written down and read back
  *   bench_compare.c  two such files, figure by figure
  *   load.h           robots and trouble-makers for a running server */
@@ -20,7 +20,7 @@ enum { BATCHES_MAX = 16 };
 typedef struct bench_values {
     subject_values subject;
     const char *checkpoint;                /* the checkpoint for --best; else the positional argument     */
-    const char *batch, *json, *svg, *save, *best, *against;
+    const char *batch, *json, *svg, *published, *save, *best, *against;
     int warmup, runs;                      /* -1 and 0: as the device likes it                            */
     int rtc, delay;                        /* openpi_rtc_mode; steps                                      */
     int tolerance, histogram, changing_prompts, no_energy, verbose;
@@ -40,7 +40,7 @@ typedef struct bench_outcome {
 
 typedef struct bench_job {
     bench_values v;                        /* the options; all resolved once the engine is open           */
-    json_t *best, *against;                /* files that the options name                                 */
+    json_t *best, *against, *published;    /* files that the options name                                 */
     subject subject;
     bench_outcome outcomes[BATCHES_MAX];
     int count;
@@ -58,7 +58,9 @@ void bench_put_scaling(const bench_job *job);
 /* bench_json.c: everything as --json has it. `kind`: "bench" or "best". */
 json_t *bench_json(const bench_job *job, const char *kind);
 
-/* bench_plot.c; returns END_FINE or the code to end with. */
+/* bench_plot.c; both return END_FINE or the code to end with. The first reads a file of the kind of
+ * docs/peers.json. */
+int bench_read_published(const char *path, json_t **root);
 int bench_plot(const bench_job *job);
 
 /* bench_best.c. bench_read_file: a file of --json or --save. bench_configure: its configuration becomes

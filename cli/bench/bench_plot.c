@@ -1,29 +1,81 @@
 /* The sweep as a picture: latency above, samples/s below, both against the batch, on the device's boundary.
- * Published series stand beside them as dashed lines, where this run is of their workload. */
+ * The series of --published stand beside them as dashed lines, where this run is of their workload. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
 #include "draw/chart.h"
+#include "json_file.h"
 #include "output.h"
-#include "published.h"
 
-enum { OTHERS_MAX = 8, WIDTH = 720 };
+enum { OTHERS_MAX = 8, POINTS = 32, WIDTH = 720 };
 
 typedef struct sweep {
     chart_series series[OTHERS_MAX + 1];
-    chart_point own[BATCHES_MAX], others[OTHERS_MAX][PUBLISHED_BATCHES];
+    chart_point own[BATCHES_MAX], others[OTHERS_MAX][POINTS];
     int count;
 } sweep;
 
+/* ---- a file of published figures ---------------------------------------------------------------------- */
+
+static const json_t *scaling_of(const json_t *root, const char *key) {
+    return json_object_get(json_object_get(root, "scaling"), key);
+}
+
+/* Is it a list of as many numbers above 0? */
+static int is_series(const json_t *list, size_t count) {
+    if (!json_is_array(list) || json_array_size(list) != count) return 0;
+    for (size_t i = 0; i < count; i++)
+        if (!(json_number_value(json_array_get(list, i)) > 0)) return 0;
+    return 1;
+}
+
+int bench_read_published(const char *path, json_t **root) {
+    int end = json_open(&verb_bench, path, root);
+    if (end != END_FINE) return end;
+    if (strcmp(json_string_value(json_object_get(*root, "kind")), "published"))
+        return input_error(&verb_bench, "%s: its kind is '%s', expected published", path,
+                           json_string_value(json_object_get(*root, "kind")));
+    end = json_format(&verb_bench, path, *root);
+    if (end != END_FINE) return end;
+    const json_t *batches = scaling_of(*root, "batches"), *series = scaling_of(*root, "series"), *one;
+    size_t count = json_array_size(batches), i;
+    if (!count || count > POINTS || !is_series(batches, count))
+        return input_error(&verb_bench, "%s: /scaling/batches is no list of 1 to %d numbers above 0", path,
+                           POINTS);
+    json_array_foreach(series, i, one) {
+        const json_t *rates = json_object_get(one, "samples_per_s");
+        if (json_is_string(json_object_get(one, "name")) && is_series(rates, count)) continue;
+        return input_error(&verb_bench,
+                           "%s: /scaling/series/%zu has no name, or not a number above 0 for each of %zu "
+                           "batches as samples_per_s",
+                           path, i, count);
+    }
+    return END_FINE;
+}
+
+static int number_is(const json_t *at, const char *key, double value) {
+    const json_t *number = json_object_get(at, key);
+    return json_is_number(number) && json_number_value(number) == value;
+}
+
 static int is_published_workload(const bench_job *j) {
     const subject *s = &j->subject;
-    const uint8_t *c = s->call.cameras;
-    return s->info.variant == OPENPI_PI0 && s->info.parameters > 3000000000u &&
-           s->info.dtype == OPENPI_BF16 && c[0] && c[1] && c[2] && s->call.prompt == 20 &&
-           s->v->horizon == 10 && s->v->steps == 10 && !j->v.changing_prompts;
+    const json_t *w = json_object_get(j->published, "workload");
+    const char *cameras = json_string_value(json_object_get(w, "cameras")),
+               *variant = json_string_value(scaling_of(j->published, "variant"));
+    if (!cameras || strlen(cameras) != OPENPI_CAMERAS || !variant) return 0;
+    for (int i = 0; i < OPENPI_CAMERAS; i++)
+        if (!s->call.cameras[i] != (cameras[i] == '0')) return 0;
+    return !strcmp(variant, s->info.variant == OPENPI_PI0 ? "pi0" : "pi05") &&
+           (double)s->info.parameters >= json_number_value(json_object_get(w, "least_parameters")) &&
+           s->info.dtype == OPENPI_BF16 && !j->v.changing_prompts &&
+           number_is(w, "prompt", s->call.prompt) && number_is(w, "horizon", s->v->horizon) &&
+           number_is(w, "steps", s->v->steps);
 }
+
+/* ---- the picture -------------------------------------------------------------------------------------- */
 
 /* `latency`: y is ms; else samples/s. */
 static void fill(sweep *w, const bench_job *j, int latency, const char *name) {
@@ -34,13 +86,17 @@ static void fill(sweep *w, const bench_job *j, int latency, const char *name) {
     }
     w->series[0] = (chart_series){name, CHART_LINE, w->own, j->count};
     if (!is_published_workload(j)) return;
-    for (int p = 0; published[p].name && p < OTHERS_MAX; p++) {
-        for (int i = 0; i < PUBLISHED_BATCHES; i++) {
-            double rate = published[p].samples_per_s[i], batch = published_batches[i];
+    const json_t *series = scaling_of(j->published, "series"), *batches = scaling_of(j->published, "batches");
+    const int points = (int)json_array_size(batches);
+    for (int p = 0; p < (int)json_array_size(series) && p < OTHERS_MAX; p++) {
+        const json_t *one = json_array_get(series, (size_t)p), *rates = json_object_get(one, "samples_per_s");
+        for (size_t i = 0; i < (size_t)points; i++) {
+            double rate = json_number_value(json_array_get(rates, i)),
+                   batch = json_number_value(json_array_get(batches, i));
             w->others[p][i] = (chart_point){.x = batch, .y = latency ? batch / rate * 1e3 : rate};
         }
-        w->series[w->count++] =
-            (chart_series){published[p].name, CHART_DASHED, w->others[p], PUBLISHED_BATCHES};
+        w->series[w->count++] = (chart_series){json_string_value(json_object_get(one, "name")), CHART_DASHED,
+                                               w->others[p], points};
     }
 }
 
@@ -48,7 +104,7 @@ static void fill(sweep *w, const bench_job *j, int latency, const char *name) {
 static char *draw(const bench_job *j, int latency, int *height) {
     char name[HARDWARE_TEXT + 32], about[400], *text = NULL;
     const subject *s = &j->subject;
-    const int own_only = !is_published_workload(j);
+    const int own_only = j->published && !is_published_workload(j);
     size_t bytes;
     sweep *w = allocate(sizeof *w);
     snprintf(name, sizeof name, "%s, openpi.c", j->subject.hardware);

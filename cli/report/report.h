@@ -34,6 +34,9 @@ typedef struct report {
  * with, having said why. */
 int report_check(report_file *file);
 
+/* The kind of docs/peers.json: times that others published, "/systems", and batches, "/scaling". */
+#define PUBLISHED "published"
+
 /* The next file of this kind after `after` (NULL: the first); NULL: no more. */
 const report_file *report_next(const report_page *page, const char *kind, const report_file *after);
 
@@ -83,6 +86,10 @@ void page_share(report_page *page, const char *tag, const figure *ratio);
 void page_gap(report_page *page, const char *tag, const figure *gap, const char *unit);
 /* A string of a file, as it is. */
 void page_text(report_page *page, const char *tag, const report_file *file, const char *pointer);
+/* A string of "/systems/SYSTEM" of published figures. */
+void page_system(report_page *page, const report_file *published, int system, const char *key);
+/* The sentence about wrong masks, below whatever shows published figures. */
+void page_masks(report_page *page);
 /* Fixed text. */
 void page_fixed(report_page *page, const char *tag, const char *text);
 

@@ -3,10 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "published.h"
 #include "report.h"
 #include "draw/svg.h"
-#include "systems.h"
 
 enum { BARS = 64, POINTS = 32, LABEL = 300 };
 
@@ -147,16 +145,14 @@ void section_headline(report_page *page) {
 
 /* ---- comparison ----------------------------------------------------------------------------------- */
 
-/* Whether a file's workload is the one of the published figures, so that times may be compared. */
-static int is_published(const report_file *f) {
-    static const struct {
-        const char *pointer;
-        double value;
-    } same[] = {{"/workload/prompt", 20}, {"/workload/horizon", 10}, {"/workload/steps", 10}};
+/* Whether a file's workload is the one of these published figures, so that times may be compared. */
+static int is_published(const report_file *published, const report_file *f) {
+    static const char *const same[] = {"/workload/cameras", "/workload/prompt", "/workload/horizon",
+                                       "/workload/steps"};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-        if (figure_at(f, "%s", same[i].pointer).value != same[i].value) return 0;
-    return !strcmp(report_text(f, "/workload/cameras"), "111") &&
-           figure_at(f, "/model/parameters").value > 3e9 &&
+        if (!json_equal(report_at(published, "%s", same[i]), report_at(f, "%s", same[i]))) return 0;
+    figure least = figure_at(published, "/workload/least_parameters");
+    return figure_at(f, "/model/parameters").value >= least.value &&
            !json_is_true(report_at(f, "/workload/changing_prompts"));
 }
 
@@ -174,10 +170,11 @@ static int same_workload(const report_file *a, const report_file *b) {
     return 1;
 }
 
-/* Is this system's time one of our file's workload. */
-static int comparable(const other_system *s, const report_file *f) {
-    figure batch = figure_at(f, "/batch");
-    return is_published(f) && !strcmp(s->variant, report_text(f, "/model/variant")) && !(batch.value > 1);
+/* Is the time of that system one of our file's workload. */
+static int comparable(const report_file *published, int system, const report_file *f) {
+    const char *variant = report_text(published, "/systems/%d/variant", system);
+    return is_published(published, f) && !strcmp(variant, report_text(f, "/model/variant")) &&
+           !(figure_at(f, "/batch").value > 1);
 }
 
 typedef struct compare_chart {
@@ -228,10 +225,25 @@ static void put_row(report_page *page, const report_file *file, const char *name
     fprintf(page->out, "</tr>\n");
 }
 
-static figure published_figure(int i) {
-    figure f = {.value = other_systems[i].ms};
-    snprintf(f.from, sizeof f.from, "published:/systems/%d/ms", i);
-    return f;
+static int wrong_masks(const report_file *published, int i) {
+    return json_is_true(report_at(published, "/systems/%d/wrong_masks", i));
+}
+
+/* One row of what others published. */
+static void put_published_row(report_page *page, const report_file *published, int i, const figure *ours) {
+    figure ms = figure_at(published, "/systems/%d/ms", i), ratio = figure_ratio(&ms, ours);
+    fprintf(page->out, "<tr><td class=\"x\">");
+    page_system(page, published, i, "name");
+    fprintf(page->out, ", ");
+    page_system(page, published, i, "gpu");
+    fprintf(page->out, "%s</td>", wrong_masks(published, i) ? " (wrong masks)" : "");
+    page_figure(page, "td", &ms, 1, "ms");
+    page_figure(page, "td", &ratio, 1, "×");
+    fprintf(page->out, "<td class=\"t\">");
+    page_system(page, published, i, "who");
+    fprintf(page->out, "</td><td class=\"x\">");
+    page_system(page, published, i, "note");
+    fprintf(page->out, "</td></tr>\n");
 }
 
 static void put_comparison(report_page *page, const report_file *ours) {
@@ -245,20 +257,34 @@ static void put_comparison(report_page *page, const report_file *ours) {
         put_row(page, f, NULL, "peer's file", &ms, same_workload(ours, f) ? &mine : NULL,
                 "another workload, model or batch: not compared");
     }
-    for (int i = 0; other_systems[i].name; i++) {
-        const other_system *s = &other_systems[i];
-        char name[LABEL];
-        figure ms = published_figure(i);
-        if (!comparable(s, ours)) continue;
-        snprintf(name, sizeof name, "%s, %s%s", s->name, s->gpu, s->wrong_masks ? " (wrong masks)" : "");
-        put_row(page, NULL, name, s->who, &ms, &mine, s->caveat);
+    int beside = 1;
+    for (const report_file *p = report_next(page, PUBLISHED, NULL); p; p = report_next(page, PUBLISHED, p)) {
+        beside &= is_published(p, ours);
+        for (int i = 0; i < report_length(p, "/systems"); i++)
+            if (comparable(p, i, ours)) put_published_row(page, p, i, &mine);
     }
     page_table_end(page);
-    if (!is_published(ours))
+    if (!beside)
         page_note(page, "This file's workload is not the published one (π0 or π0.5 of full size, all "
-                        "cameras, and the default "
-                        "prompt, "
-                        "horizon and steps of bench), so published figures are not set beside it.");
+                        "cameras, and the default prompt, horizon and steps of bench), so published figures "
+                        "are not set beside it.");
+}
+
+/* A bar for each published time that is of the workload of one of our files. */
+static void add_published(const report_page *page, compare_chart *c) {
+    char label[LABEL];
+    for (const report_file *p = report_next(page, PUBLISHED, NULL); p; p = report_next(page, PUBLISHED, p))
+        for (int i = 0; i < report_length(p, "/systems"); i++) {
+            int fits = 0;
+            for (const report_file *f = report_next(page, "bench", NULL); f;
+                 f = report_next(page, "bench", f))
+                fits |= comparable(p, i, f);
+            if (!fits) continue;
+            figure ms = figure_at(p, "/systems/%d/ms", i);
+            snprintf(label, sizeof label, "%.60s: %.140s, %.60s", report_text(p, "/systems/%d/who", i),
+                     report_text(p, "/systems/%d/name", i), report_text(p, "/systems/%d/gpu", i));
+            add_bar(c, label, &ms, wrong_masks(p, i) ? 4 : 6, wrong_masks(p, i) ? "wrong masks" : NULL);
+        }
 }
 
 void section_compare(report_page *page) {
@@ -281,19 +307,12 @@ void section_compare(report_page *page) {
         figure ms = time_of(f);
         add_bar(c, f->name, &ms, 2, "peer, measured");
     }
-    for (int i = 0; other_systems[i].name; i++) {
-        const other_system *s = &other_systems[i];
-        int fits = 0;
-        for (const report_file *f = report_next(page, "bench", NULL); f; f = report_next(page, "bench", f))
-            fits |= comparable(s, f);
-        figure ms = published_figure(i);
-        snprintf(label, sizeof label, "%s: %s, %s", s->who, s->name, s->gpu);
-        if (fits) add_bar(c, label, &ms, s->wrong_masks ? 4 : 6, s->wrong_masks ? "wrong masks" : NULL);
-    }
+    add_published(page, c);
     page_chart(page, put_compare_chart, c);
     for (const report_file *f = report_next(page, "bench", NULL); f; f = report_next(page, "bench", f))
         put_comparison(page, f);
-    page_note(page, other_systems_masks);
+    if (report_next(page, PUBLISHED, NULL)) page_masks(page);
+    else page_note(page, "What others published is docs/peers.json of the project, as one more file.");
     if (!report_next(page, "peer", NULL))
         page_missing(page, "Another engine on your own card",
                      "tools/peers/realtime-vla --checkout DIR --json peer.json");
@@ -382,13 +401,36 @@ static void put_scaling_table(report_page *page, const report_file *f) {
     page_table_end(page);
 }
 
-void section_scaling(report_page *page) {
-    int sweeps = 0, beside = 0;
-    for (const report_file *f = bench_or_peer(page, NULL); f; f = bench_or_peer(page, f)) {
-        sweeps |= batches_of(f) > 1;
-        beside |=
-            !strcmp(f->kind, "bench") && is_published(f) && !strcmp(report_text(f, "/model/variant"), "pi0");
+/* Are the published series of the workload of one of our files. */
+static int has_series(const report_page *page, const report_file *published) {
+    for (const report_file *f = report_next(page, "bench", NULL); f; f = report_next(page, "bench", f))
+        if (is_published(published, f) &&
+            !strcmp(report_text(published, "/scaling/variant"), report_text(f, "/model/variant")))
+            return 1;
+    return 0;
+}
+
+/* The series of all files of published figures. Returns whether there is one. */
+static int add_published_series(const report_page *page, scaling *s) {
+    int any = 0;
+    for (const report_file *p = report_next(page, PUBLISHED, NULL); p; p = report_next(page, PUBLISHED, p)) {
+        if (!has_series(page, p)) continue;
+        for (int i = 0; i < report_length(p, "/scaling/series"); i++) {
+            if (!add_series(s, report_text(p, "/scaling/series/%d/name", i), CHART_DASHED)) return any;
+            any = 1;
+            for (int b = 0; b < report_length(p, "/scaling/batches"); b++) {
+                figure rate = figure_at(p, "/scaling/series/%d/samples_per_s/%d", i, b);
+                add_point(s, figure_at(p, "/scaling/batches/%d", b).value, &rate);
+            }
+        }
     }
+    return any;
+}
+
+void section_scaling(report_page *page) {
+    int sweeps = 0;
+    for (const report_file *f = bench_or_peer(page, NULL); f; f = bench_or_peer(page, f))
+        sweeps |= batches_of(f) > 1;
     if (!sweeps) {
         page_missing(page, "Batch scaling", "openpi bench --batch 1,2,4,8,16,32,64 --json batches.json");
         return;
@@ -399,21 +441,14 @@ void section_scaling(report_page *page) {
                    .about = "on the device: inputs and outputs resident there",
                    .y_name = "samples/s"};
     add_files(page, s, "/device/samples_per_s");
-    for (int i = 0; beside && published[i].name; i++) {
-        if (!add_series(s, published[i].name, CHART_DASHED)) break;
-        for (int b = 0; b < PUBLISHED_BATCHES; b++) {
-            figure f = {.value = published[i].samples_per_s[b]};
-            snprintf(f.from, sizeof f.from, "published:/scaling/%d/samples_per_s/%d", i, b);
-            add_point(s, published_batches[b], &f);
-        }
-    }
+    const int beside = add_published_series(page, s);
     page_chart(page, put_scaling, s);
     *s = (scaling){.title = "Latency", .about = "on the device, p50", .y_name = "ms"};
     add_files(page, s, "/device/p50_ms");
     page_chart(page, put_scaling, s);
     for (const report_file *f = bench_or_peer(page, NULL); f; f = bench_or_peer(page, f))
         if (batches_of(f) > 1) put_scaling_table(page, f);
-    if (beside) page_note(page, other_systems_masks);
+    if (beside) page_masks(page);
     page_section_end(page);
     free(s);
 }

@@ -131,6 +131,19 @@ void page_text(report_page *page, const char *tag, const report_file *file, cons
     fprintf(page->out, "</%.*s>", (int)strcspn(tag, " "), tag);
 }
 
+void page_system(report_page *page, const report_file *published, int system, const char *key) {
+    char pointer[64];
+    snprintf(pointer, sizeof pointer, "/systems/%d/%s", system, key);
+    page_text(page, "span", published, pointer);
+}
+
+void page_masks(report_page *page) {
+    page_note(page,
+              "Published figures were taken by their authors on their machines. Where masks are marked "
+              "wrong, action tokens attend to a fraction of the keys that the model defines: the time is of "
+              "less work, and the actions differ. openpi.c always computes the model's own masks.");
+}
+
 /* Units of one kind, each a thousand of the one below. */
 static const char *const ladders[][5] = {{"ns", "µs", "ms", "s", NULL},
                                          {"B", "KB", "MB", "GB", NULL},

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "report.h"
-#include "systems.h"
 
 enum { BARS = 64, LABEL = 240 };
 
@@ -73,22 +72,22 @@ static void put_rows(report_page *page, const report_file *f) {
     fprintf(page->out, "</p>\n");
 }
 
-/* Everything that others published for one call of this model on this card. */
-static void put_published(report_page *page, const report_file *f) {
+/* Everything that others published, in one of their files, for one call of this model on this card. */
+static void put_published(report_page *page, const report_file *published, const report_file *f) {
     static const char *const heads[] = {"<published for this card", "time", "<what to know", NULL};
     page_table(page, heads);
-    for (int i = 0; other_systems[i].name; i++) {
-        const other_system *s = &other_systems[i];
-        figure ms = {.value = s->ms};
-        if (!strstr(report_text(f, "/prediction/title"), s->gpu) ||
-            strcmp(report_text(f, "/model/variant"), s->variant))
+    for (int i = 0; i < report_length(published, "/systems"); i++) {
+        figure ms = figure_at(published, "/systems/%d/ms", i);
+        if (!strstr(report_text(f, "/prediction/title"), report_text(published, "/systems/%d/gpu", i)) ||
+            strcmp(report_text(f, "/model/variant"), report_text(published, "/systems/%d/variant", i)))
             continue;
-        snprintf(ms.from, sizeof ms.from, "published:/systems/%d/ms", i);
-        fprintf(page->out, "<tr>");
-        page_fixed(page, "td", s->name);
+        fprintf(page->out, "<tr><td>");
+        page_system(page, published, i, "name");
+        fprintf(page->out, "</td>");
         page_figure(page, "td", &ms, 1, "ms");
-        page_fixed(page, "td class=\"x\"", s->caveat ? s->caveat : "");
-        fprintf(page->out, "</tr>\n");
+        fprintf(page->out, "<td class=\"x\">");
+        page_system(page, published, i, "note");
+        fprintf(page->out, "</td></tr>\n");
     }
     page_table_end(page);
 }
@@ -112,11 +111,13 @@ void section_predicted(report_page *page) {
     for (int i = 0; i < page->count; i++)
         if (is_prediction(&page->files[i])) {
             put_rows(page, &page->files[i]);
-            put_published(page, &page->files[i]);
+            for (const report_file *p = report_next(page, PUBLISHED, NULL); p;
+                 p = report_next(page, PUBLISHED, p))
+                put_published(page, p, &page->files[i]);
         }
     page_note(page, "Nothing ran on these cards: a static model (docs/roof.md) computed the times from "
                     "published rates and from the kernels' machine code.");
-    page_note(page, other_systems_masks);
+    page_masks(page);
     page_section_end(page);
     free(c);
 }

@@ -114,13 +114,26 @@ static const need needs[] = {
     {"breakdown", "/files/*/file", TEXT},
     {"breakdown", "/files/*/engine", TEXT},
     {"breakdown", "/files/*/total_ms", NUMBER},
+    {PUBLISHED, "/systems/*/variant", TEXT},
+    {PUBLISHED, "/systems/*/who", TEXT},
+    {PUBLISHED, "/systems/*/name", TEXT},
+    {PUBLISHED, "/systems/*/gpu", TEXT},
+    {PUBLISHED, "/systems/*/ms", NUMBER},
+    {PUBLISHED, "/systems/*/wrong_masks", FLAG},
+    {PUBLISHED, "/workload/cameras", TEXT},
+    {PUBLISHED, "/workload/prompt", NUMBER},
+    {PUBLISHED, "/workload/horizon", NUMBER},
+    {PUBLISHED, "/workload/steps", NUMBER},
+    {PUBLISHED, "/workload/least_parameters", NUMBER},
+    {PUBLISHED, "/scaling/variant", TEXT},
+    {PUBLISHED, "/scaling/series/*/name", TEXT},
     {"server_bench", "/groups/*/name", TEXT},
     {"server_bench", "/groups/*/round_trip/p50_ms", NUMBER_OR_NULL},
     {"server_bench", "/groups/*/round_trip/p99_ms", NUMBER_OR_NULL},
 };
 
 static const char *const kinds[] = {"bench", "peer", "profile", "ladder", "tune", "roof", "breakdown",
-                                    "server_bench", NULL};
+                                    "server_bench", PUBLISHED, NULL};
 
 static int fits(const json_t *value, want want) {
     if (want == TEXT) return json_is_string(value);

@@ -28,6 +28,8 @@ static const struct {
     {"bench --warmup -1", "--warmup is '-1', expected a whole number from 0 to 100000"},
     {"bench --tolerance few", "--tolerance is 'few'"},
     {"bench --tolerance 5", "--tolerance has no effect without --against"},
+    {"bench --synthetic tiny --published p.json", "--published has no effect without --svg"},
+    {"bench --synthetic tiny --svg b.svg --published other.json", "other.json: its kind is 'roof', expected published"},
     {"roof --batch 4", "--batch has no effect without --model"},
     {"roof --steps 5", "--steps has no effect without --model"},
     {"bench --delay 2", "--delay without --rtc: expected its mode"},
@@ -172,11 +174,41 @@ static void test_sweep(void **state) {
     char *svg = slurp(scratch_path(&box, "b.svg"), NULL);
     must_contain(svg, "Latency of a call");
     must_contain(svg, "Samples a second");
-    must_contain(svg, "Not the published workload");
     assert_null(strstr(svg, "nan"));
-    assert_null(strstr(svg, "published:"));
+    assert_null(strstr(svg, "published"));
     assert_non_null(strstr(svg, "</g>\n</svg>\n"));
     free(svg);
+}
+
+/* Series of --published stand in the picture where the run is of their workload. */
+static void test_published(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *workload, *rates, *shown;
+    } rows[] = {
+        {"same.json", "\"100\",\"prompt\":3,\"horizon\":2,\"steps\":1,\"least_parameters\":9", "[7,9.5]", "theirs, of another card"},
+        {"steps.json", "\"100\",\"prompt\":3,\"horizon\":2,\"steps\":2,\"least_parameters\":9", "[7,9.5]", "Not the published workload"},
+        {"masks.json", "\"111\",\"prompt\":3,\"horizon\":2,\"steps\":1,\"least_parameters\":9", "[7,9.5]", "Not the published workload"},
+        {"size.json", "\"100\",\"prompt\":3,\"horizon\":2,\"steps\":1,\"least_parameters\":3000000000", "[7,9.5]", "Not the published workload"},
+        {"short.json", "\"100\"", "[7]", "short.json: /scaling/series/0 has no name, or not a number above 0 for each of 2 batches"},
+        {"zero.json", "\"100\"", "[7,0]", "zero.json: /scaling/series/0 has no name, or not a number above 0"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const int good = rows[i].shown[0] == 't' || rows[i].shown[0] == 'N';
+        char text[500], words[300];
+        snprintf(text, sizeof text,
+                 "{\"kind\":\"published\",\"format\":1,\"workload\":{\"cameras\":%s},\"scaling\":"
+                 "{\"variant\":\"pi0\",\"batches\":[1,2],\"series\":[{\"name\":\"theirs, of another card\","
+                 "\"samples_per_s\":%s}]}}", rows[i].workload, rows[i].rates);
+        assert_int_equal(scratch_write(&box, rows[i].file, text, strlen(text)), 0);
+        snprintf(words, sizeof words,
+                 QUICK " --dtype bf16 --runs 1 --no-energy --svg p.svg --published %s", rows[i].file);
+        assert_int_equal(run(words), good ? 0 : 2);
+        char *svg = good ? slurp(scratch_path(&box, "p.svg"), NULL) : NULL;
+        must_contain(svg ? svg : err, rows[i].shown);
+        if (svg) assert_int_equal(!strstr(svg, "theirs"), rows[i].shown[0] != 't');
+        free(svg);
+    }
 }
 
 /* The model of a synthetic π0.5 takes the delay. */
@@ -460,6 +492,7 @@ static int setup(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_words), cmocka_unit_test(test_sweep), cmocka_unit_test(test_chunking),
+        cmocka_unit_test(test_published),
         cmocka_unit_test(test_energy),
         cmocka_unit_test(test_roof),      cmocka_unit_test(test_best),  cmocka_unit_test(test_spoilt),
         cmocka_unit_test(test_roof_model),

@@ -59,7 +59,8 @@ static void must_contain(const char *text, const char *part) {
 /* ---- tests ---------------------------------------------------------------------------------------- */
 
 static const char *const fixtures[] = {"bench",  "bench-cpu", "peer", "profile",
-                                       "ladder", "tune",      "roof", "breakdown", "server"};
+                                       "ladder", "tune",      "roof", "breakdown", "server",
+                                       "../../docs/peers"};
 enum { FIXTURES = sizeof fixtures / sizeof *fixtures };
 
 /* Writes files[1…] to a.json, b.json, … in the box; returns them as words. */
@@ -93,6 +94,12 @@ static void keep(int which) {
     for (int i = 1; i <= file_count; i++) json_decref(files[i]);
     files[1] = one;
     file_count = 1;
+}
+
+/* docs/peers.json as the last file. */
+static void add_published(void) {
+    files[++file_count] = json_load_file(TESTS_DIR "/../docs/peers.json", 0, NULL);
+    assert_non_null(files[file_count]);
 }
 
 /* Another number at every place, each by its own factor; counts and the workload stay what they are. */
@@ -149,16 +156,18 @@ static void test_every_figure(void **state) {
         "9:/groups/0/round_trip/p99_ms",
         "9:/groups/1/answers_per_s",
         "9:/trouble_makers/5/connected",
-        "published:/systems/1/ms",
+        "10:/systems/1/ms",
+        "10:/systems/1/ms 1:/device/p50_ms",
+        "10:/systems/1/note",
         "chart 1:/host/p50_ms",
         "chart 1:/host/p99_ms",
         "chart 1:/device/p50_ms",
         "chart 3:/device/p50_ms",
-        "chart published:/systems/1/ms",
+        "chart 10:/systems/1/ms",
         "chart 1:/batches/3/device/samples_per_s",
         "chart 1:/batches/2/device/p50_ms",
         "chart 3:/batches/2/device/p50_ms",
-        "chart published:/scaling/1/samples_per_s/6",
+        "chart 10:/scaling/series/1/samples_per_s/6",
         "chart 1:/stages/2/p50_ms",
         "chart 1:/stages/*/p50_ms",
         "chart 4:/stages/*/time_us",
@@ -287,12 +296,21 @@ static void test_missing_sections(void **state) {
     check_page(page, NULL);
     free(page);
     load_fixtures();
+    keep(1); /* no file of published figures: none of them is there */
+    assert_int_equal(run("%s --out alone.html", write_files()), 0);
+    page = slurp(scratch_path(&box, "alone.html"));
+    check_page(page, NULL);
+    must_contain(page, "What others published is docs/peers.json of the project");
+    assert_null(strstr(page, "wrong masks"));
+    free(page);
+    load_fixtures();
     keep(2); /* a bench of another workload: nothing published beside it */
+    add_published();
     assert_int_equal(run("%s --out old.html", write_files()), 0);
     page = slurp(scratch_path(&box, "old.html"));
     check_page(page, NULL);
     must_contain(page, "is not the published one");
-    assert_null(strstr(page, "published:/systems"));
+    assert_null(strstr(page, ":/systems"));
     free(page);
     assert_int_equal(run("a.json a.json --out twice.html"), 0);
     page = slurp(scratch_path(&box, "twice.html"));
@@ -332,7 +350,10 @@ static void test_real_files(void **state) {
             json_string_value(json_object_get(json_object_get(files[i], "machine"), "hardware"));
         assert_true(i == 5 || (hardware && *hardware)); /* a breakdown is of traces from anywhere */
     }
-    assert_int_equal(run("a.json b.json c.json d.json e.json f.json g.json --out real.html"), 0);
+    add_published();
+    assert_int_equal(run("a.json b.json c.json d.json e.json f.json g.json %s --out real.html",
+                         TESTS_DIR "/../docs/peers.json"),
+                     0);
     char *page = slurp(scratch_path(&box, "real.html"));
     assert_true(check_page(page, NULL) > 400);
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
@@ -342,7 +363,7 @@ static void test_real_files(void **state) {
     }
     must_contain(page, "PREDICTED: AMD Instinct MI300X");
     must_contain(page, "PREDICTED: AMD Instinct MI350X");
-    must_contain(page, "published:/systems/3/ms");         /* MI300X, 26.1 ms                              */
+    must_contain(page, "\"8:/systems/3/ms\"");            /* MI300X, 26.1 ms                              */
     free(page);
 }
 
@@ -365,6 +386,8 @@ static void test_bad_input(void **state) {
                        "\"ops\":[{\"name\":\"a\","
                        "\"stage\":\"s\",\"shape\":\"x\",\"time_us\":\"long\"}]}");
     write_text("list", "{\"kind\":\"profile\",\"format\":1,\"machine\":{\"device\":\"d\"},\"stages\":7}");
+    write_text("theirs", "{\"kind\":\"published\",\"format\":1,\"systems\":[{\"variant\":\"pi0\","
+                         "\"who\":\"w\",\"name\":\"n\",\"gpu\":\"g\"}]}");
     static const struct {
         const char *args, *sentence;
     } bad[] = {
@@ -373,12 +396,13 @@ static void test_bad_input(void **state) {
         {"absent.json --out x.html", "absent.json: cannot be opened: No such file or directory"},
         {"not --out x.html", "not: not valid JSON: premature end of input (line 1, column 9)"},
         {"array --out x.html", "array: its kind is missing"},
-        {"kind --out x.html", "kind: its kind is 'cake', expected one of bench, peer, profile, ladder, tune, roof, breakdown, server_bench"},
+        {"kind --out x.html", "kind: its kind is 'cake', expected one of bench, peer, profile, ladder, tune, roof, breakdown, server_bench, published"},
         {"table --out x.html", "table: its kind is 'tuning', expected one of bench, peer, "},
         {"format --out x.html", "format: its format is 2, expected 1"},
         {"empty --out x.html", "empty: /machine/device is missing, expected a string in a file of kind bench"},
         {"bytes --out x.html", "bytes: not valid JSON: "},
         {"deep --out x.html", "deep: /ops/0/time_us is of another type, expected a number in a file of kind profile"},
+        {"theirs --out x.html", "theirs: /systems/0/ms is missing, expected a number in a file of kind published"},
         {"list --out x.html", "list: /stages is of another type, expected a list in a file of kind profile"},
         {"a.json --out absent/x.html", "absent/x.html: cannot be written: No such file or directory"},
         {"a.json --out /dev/full", "/dev/full: cannot be written: No space left on device"},

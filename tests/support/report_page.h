@@ -24,11 +24,6 @@ static int file_count;
 
 /* ---- what a page's figure should say -------------------------------------------------------------- */
 
-/* Figures of other systems, written here once more. */
-static const double published[] = {25.35, 23.7,  21.2,  26.1, 26.5, 21.0, 21.8, 24.8, 28.7,  39.5,
-                                   58.1,  74.9,  85.0,  91.4, 94.0, 97.6, 42.2, 64.4, 96.6,  132.4,
-                                   156.6, 168.6, 182.4, 37.6, 55.1, 73.7, 87.7, 96.9, 104.0, 110.1};
-
 /* How near a shown number is to a true one: three digits. */
 static int shows(double shown, double truth) { return fabs(shown - truth) <= fabs(truth) * 5.1e-3 + 1e-9; }
 
@@ -162,23 +157,12 @@ static void check_element(const element *e) {
     char first[400], second[400] = "";
     if (!strcmp(e->how, "shape")) return; /* put together of several keys */
     if (sscanf(e->from, "%399s %399s", first, second) < 1) fail_msg("an empty data-from");
-    if (!strncmp(first, "published:", 10) && strcmp(e->how, "ratio")) {
-        if (!e->chart) check_form_of("published", e->text);
-        for (size_t i = 0; i < sizeof published / sizeof *published; i++)
-            if (text_shows(e->text, published[i])) return;
-        fail_msg("\"%s\" is no published figure", e->text);
-    }
     if (strstr(first, ":name")) return; /* a name from several keys; its parts are strings */
     if (strstr(first, ":number")) {
         assert_int_equal(strtol(first, NULL, 10), strtol(e->text, NULL, 10));
         return;
     }
     double a = 0, b = *second ? look_up(second, e->where, &string) : 1;
-    if (!strcmp(e->how, "ratio") && !strncmp(first, "published:", 10)) {
-        for (size_t i = 0; i < sizeof published / sizeof *published; i++)
-            if (text_shows(e->text, published[i] / b)) return;
-        fail_msg("\"%s\" is no published figure over %s", e->text, second);
-    }
     a = look_up(first, e->where, &string);
     if (string) {
         if (!strstr(e->text, string)) fail_msg("%s shows \"%s\", but is \"%s\"", e->from, e->text, string);
@@ -237,18 +221,12 @@ static const char *inner(const char *at, const char *name, char text[TEXT]) {
 /* Sentences of the page's own that hold digits. */
 static const char *const known[] = {
     "π0 or π0.5 of full size",
-    "PyTorch + torch.compile, H200",
-    "tuned PyTorch fork",
-    "openpi, PyTorch, max-autotune, H200",
-    "realtime-vla, Triton, H",
-    "at most 11 of 799 keys",
     "host p",
     "device p",
     "multiply, bf16",
     "multiply, f32",
     "p50",
     "p99",
-    "a bf16 rotary table",
     ".json",
 };
 
