@@ -45,7 +45,7 @@ typedef struct run_job {
     double *actions;             /* [horizon][action_dim]                                                 */
     const char *names[OPENPI_ACTION_DIM], *units[OPENPI_ACTION_DIM];   /* the policy's; "": not known     */
     double starts[OPENPI_ACTION_DIM];      /* the state that an action starts at; NaN: none               */
-    char heads[OPENPI_ACTION_DIM][48];     /* headings of columns: the name, else "action 3"                     */
+    char heads[OPENPI_ACTION_DIM][48];     /* headings of columns: the name, else "action 3"              */
     char hardware[HARDWARE_TEXT];
 } run_job;
 

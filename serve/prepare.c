@@ -220,8 +220,9 @@ static openpi_status check_extras(job *job, openpi_extras *extras, openpi_error 
     job->deadline_ms = extras->deadline_ms;
     SERVE_TRY(rtc_check(&job->model->rtc, extras, error));
     if (!extras->noise || extras->noise_rows == horizon) return OPENPI_OK;
-    return fail(error, OPENPI_BAD_INPUT, "\"openpi/noise\" of the request has %d rows, expected %d, the horizon",
-                extras->noise_rows, horizon);
+    return fail(error, OPENPI_BAD_INPUT,
+                "\"openpi/noise\" of the request has %d rows, expected %d, the horizon", extras->noise_rows,
+                horizon);
 }
 
 /* Real-time chunking; the request's own noise, or what a session of one sample draws in its call of this

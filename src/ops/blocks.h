@@ -67,7 +67,7 @@ typedef struct op_list {
 
 static inline op_list op_alone(const op *op) { return (op_list){op, 1, NULL, 0}; }
 
-/* Of the first step. */
+/* Where the operations of the first step are. */
 static inline const op *block_layer(const op_block *block, int layer) {
     return block->ops + layer * LAYER_OPS;
 }
