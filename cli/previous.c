@@ -103,10 +103,16 @@ int previous_prepare(const verb *verb, const previous_values *v, const openpi_re
     return END_FINE;
 }
 
-void previous_say_weight(const verb *verb, const previous_values *v, const previous_chunk *chunk,
-                         const openpi_engine_info *engine, int steps) {
+void previous_say(const verb *verb, const previous_values *v, const previous_chunk *chunk,
+                  const openpi_engine_info *engine, int steps) {
     double weight = v->max_weight ? chunk->rtc.max_weight : engine->rtc_max_weight;
-    if (v->mode != OPENPI_RTC_GUIDED || weight <= steps) return;
+    if (v->mode != OPENPI_RTC_GUIDED) return;
+    if (engine->rtc_max_delay)
+        fprintf(stderr,
+                "openpi %s: warning: the checkpoint was trained for real-time chunking with delays up to %d "
+                "steps and runs guided: --rtc trained runs it as it was trained\n", verb->name,
+                engine->rtc_max_delay);
+    if (weight <= steps) return;
     fprintf(stderr,
             "openpi %s: note: the weight of the pull, %g, is cut to %d, the number of denoising steps, at "
             "which a step lands on the previous chunk (--max-weight, --steps)\n", verb->name, weight, steps);

@@ -50,9 +50,10 @@ typedef struct previous_chunk {
 
 /* Checks the options against each other and reads the file. */
 int previous_read(const verb *verb, const previous_values *values, previous_chunk *out);
-/* Tells where the weight of the pull is cut to the number of denoising steps. */
-void previous_say_weight(const verb *verb, const previous_values *values, const previous_chunk *chunk,
-                         const openpi_engine_info *engine, int steps);
+/* Tells where a checkpoint that was trained for delays runs guided, and where the weight of the pull is cut
+ * to the number of denoising steps. */
+void previous_say(const verb *verb, const previous_values *values, const previous_chunk *chunk,
+                  const openpi_engine_info *engine, int steps);
 /* What is left of the chunk, relative to the prepared observation, into out->rtc. */
 int previous_prepare(const verb *verb, const previous_values *values, const openpi_request *request,
                      previous_chunk *out);

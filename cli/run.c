@@ -140,7 +140,7 @@ static int load(run_job *j) {
     if (v->verbose) machine_say_table(&verb_run, &j->engine_info, j->session);
     machine_warn_table(&verb_run, &j->engine_info);
     machine_say_notes(&verb_run, j->engine, j->policy);
-    previous_say_weight(&verb_run, &v->previous, &j->previous, &j->engine_info, j->session_info.steps);
+    previous_say(&verb_run, &v->previous, &j->previous, &j->engine_info, j->session_info.steps);
     if (j->session_info.not_recorded[0])
         fprintf(stderr, "openpi run: runs operation by operation, not as one graph: %s\n",
                 j->session_info.not_recorded);

@@ -88,17 +88,19 @@ def _steps(name: str, given: Any, low: int) -> int:
 
 
 class RtcDefaults(NamedTuple):
-    """What a call gets that names no mode and no weight, and the largest weight, the session's steps."""
+    """What a call gets that names no mode and no weight, the largest weight (the session's steps) and trained delay."""
 
     mode: str
     max_weight: float
     steps: int
+    max_delay: int
 
 
 def rtc_defaults(engine: Engine, steps: int) -> RtcDefaults:
     """The checkpoint's, else "guided" and 10."""
     info = engine.info
-    return RtcDefaults("guided" if info["rtc_mode"] == "off" else info["rtc_mode"], info["rtc_max_weight"], steps)
+    mode = "guided" if info["rtc_mode"] == "off" else info["rtc_mode"]
+    return RtcDefaults(mode, info["rtc_max_weight"], steps, info["rtc_max_delay"])
 
 
 def rtc_parts(
@@ -128,6 +130,13 @@ def _rtc_part(previous: Any, rule: Rtc | Mapping[str, Any] | None, defaults: Rtc
     delay, horizon, max_weight = rule.parts()
     mode = rule.mode or defaults.mode
     weight = max_weight or defaults.max_weight
+    if mode == "guided" and defaults.max_delay:
+        warnings.warn(
+            f"the checkpoint was trained for real-time chunking with delays up to {defaults.max_delay} steps and runs "
+            'guided, because mode is "guided": "trained" runs it as it was trained',
+            UserWarning,
+            stacklevel=4,
+        )
     if mode == "guided" and weight > defaults.steps:
         warnings.warn(
             f"rtc max_weight {weight:g} is cut to {defaults.steps}, the number of denoising steps, at which a step lands "

@@ -1,7 +1,10 @@
 """Real-time chunking: LeRobot's own results, and what must hold of any call."""
 
+import os
 import shutil
+import subprocess
 import types
+import warnings
 
 import numpy as np
 import pytest
@@ -29,6 +32,7 @@ def pi05(tmp_path_factory):
         shutil.copytree(LEROBOT / config, folder / mode, dirs_exist_ok=True)
         policies[mode] = openpi_c.Policy(
             folder / mode, robot="lerobot", dtype="f32", steps=about["case"]["steps"], rtc=True, batch=2, progress=None)
+        policies[mode].engine_folder = folder / mode
     yield policies, golden.read(LEROBOT / "pi05_rtc" / "expected.safetensors"), obs, tensors["in.noise"]
     for policy in policies.values():
         policy.close()
@@ -68,6 +72,29 @@ def test_defaults_are_the_checkpoints(pi05):
         left_open = policies[mode].infer(obs, noise=noise, previous=previous, rtc={"delay": 3})
         assert (named["actions"] == left_open["actions"]).all()
     assert policies["trained"].engine.info["rtc_max_delay"] == 5 and policies["guided"].engine.info["rtc_mode"] == "off"
+
+
+def test_guided_though_trained_is_told(pi05, tmp_path):
+    """A checkpoint that was trained for delays and runs guided, as LeRobot's default makes it, says so."""
+    policies, (tensors, _), obs, noise = pi05
+    previous, told = tensors["in.previous"][:12, :7], "trained for real-time chunking with delays up to 5 steps and runs guided"
+    for policy, mode, warns in (("trained", "guided", True), ("trained", "trained", False), ("trained", None, False),
+                                ("guided", "guided", False)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            policies[policy].infer(obs, noise=noise, previous=previous, rtc={"delay": 3, "mode": mode})
+        assert any(told in str(one.message) for one in said) == warns, (policy, mode)
+    command = os.environ.get("OPENPI_COMMAND")
+    if not command:
+        return
+    np.save(tmp_path / "previous.npy", np.ascontiguousarray(previous, np.float32))
+    picture = GOLDEN.parent / "pictures" / "rgb.png"
+    for policy, mode, warns in (("trained", "guided", True), ("trained", "trained", False), ("guided", "guided", False)):
+        folder = policies[policy].engine_folder
+        line = [command, "run", folder, "--image", f"front={picture}", "--state", "0,0,0,0,0,0,0,0", "--prompt", "go",
+                "--steps", "1", "--previous", tmp_path / "previous.npy", "--rtc", mode, "--delay", "2"]
+        ran = subprocess.run(line, capture_output=True, text=True, check=True)
+        assert (f"warning: the checkpoint was {told}" in ran.stderr) == warns, ran.stderr
 
 
 @pytest.mark.parametrize("name", ["pi05_relative", "pi0_relative", "pi05_relative_unnamed"])
