@@ -109,6 +109,17 @@ openpi_status orbax_gaps_begin(orbax_gaps *g, const char *params, const values *
 
 /* ---- chunks ---- */
 
+/* The file of a chunk, the array and the chunk, for sentences. */
+static void name_chunk(const orbax_gaps *g, const zarr_array *a, const char *key, char name[ORBAX_GAP]) {
+    const char *chunk = key + strlen(a->name) + 1;
+    if (orbax_folder_is_database(g->params))
+        snprintf(name, ORBAX_GAP, "%.200s/manifest.ocdbt: array \"%.100s\": chunk %.40s", g->params, a->name,
+                 chunk);
+    else
+        snprintf(name, ORBAX_GAP, "%.130s/%.140s: array \"%.100s\": chunk %.40s", g->params, key, a->name,
+                 chunk);
+}
+
 void orbax_gaps_look(orbax_gaps *g, const zarr_array *a) {
     int64_t chunks = 1;
     for (int i = 0; i < zarr_axes(a); i++) chunks *= a->grid[i];
@@ -120,19 +131,16 @@ void orbax_gaps_look(orbax_gaps *g, const zarr_array *a) {
             rest /= a->grid[axis];
         }
         zarr_chunk_key(a, index, key);
-        if (values_find(g->values, key) || g->chunks++) continue;
-        const char *chunk = key + strlen(a->name) + 1;
-        if (orbax_folder_is_database(g->params))
-            snprintf(g->first, sizeof g->first, "%.200s/manifest.ocdbt: array \"%.100s\": chunk %.40s",
-                     g->params, a->name, chunk);
-        else
-            snprintf(g->first, sizeof g->first, "%.130s/%.140s: array \"%.100s\": chunk %.40s", g->params,
-                     key, a->name, chunk);
+        const stored_value *found = values_find(g->values, key);
+        if (found && !found->bytes && !g->empty[0]) name_chunk(g, a, key, g->empty);
+        if (!found && !g->chunks++) name_chunk(g, a, key, g->first);
     }
 }
 
 openpi_status orbax_gaps_end(orbax_gaps *g, missing_chunks missing, openpi_error *error) {
     char more[64] = "";
+    if (g->empty[0])
+        return report(error, OPENPI_BAD_FILE, "%s is empty: download or copy the checkpoint again", g->empty);
     if (!g->chunks) return OPENPI_OK;
     if (g->chunks > 1) snprintf(more, sizeof more, ", the first of %d chunks,", g->chunks);
     if (g->saved == SAVED_ALL)

@@ -9,13 +9,16 @@
 #include "model/tensors.h"
 #include "model/zarr.h"
 
+enum { ORBAX_GAP = 500 };
+
 typedef struct orbax_gaps {
     const char *params;
     const values *values;
     /* By _METADATA. */
     enum { SAVED_UNKNOWN, SAVED_ALL, SAVED_WITHOUT_ZEROS } saved;
     int chunks;                  /* that are not there                                                    */
-    char first[500];             /* array, chunk and file of the first of them                            */
+    char first[ORBAX_GAP];       /* array, chunk and file of the first of them                            */
+    char empty[ORBAX_GAP];       /* of the first chunk that is there without a byte                       */
     char why[400];               /* why zeros stand for them; empty: they do not, or nothing is missing   */
 } orbax_gaps;
 
@@ -26,7 +29,8 @@ openpi_status orbax_gaps_begin(orbax_gaps *gaps, const char *params, const value
                                openpi_error *error);
 /* Counts the chunks that the array lacks. */
 void orbax_gaps_look(orbax_gaps *gaps, const zarr_array *array);
-/* Where chunks are missing: refused, or `why` says that zeros stand for them. */
+/* A chunk without a byte is refused. Where chunks are missing: refused, or `why` says that zeros stand for
+ * them. */
 openpi_status orbax_gaps_end(orbax_gaps *gaps, missing_chunks missing, openpi_error *error);
 
 #endif

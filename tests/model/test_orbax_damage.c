@@ -282,6 +282,19 @@ static void test_gone_chunk(void **state) {
     scratch_close(&s);
 }
 
+/* A chunk whose file has no byte, as a copy leaves it that was broken off. */
+static void test_empty_chunk(void **state) {
+    scratch s;
+    char root[100], path[300];
+    (void)state;
+    open_copy(&s, root);
+    snprintf(path, sizeof path, "%s/" ARRAY "/0.0", root);
+    rewrite(path, "", 0);
+    tells(root, NULL, MISSING_ZERO, -1, ARRAY "/0.0: array \"" ARRAY "\": chunk 0.0 is empty: download");
+    tells(root, "{" STORED "false}", MISSING_REFUSED, -1, "chunk 0.0 is empty");
+    scratch_close(&s);
+}
+
 #define KEY(name) "{\"key\": \"" name "\", \"key_type\": 2}"
 #define KEYS(last) KEY("params") ", " KEY("PaliGemma") ", " KEY("img") ", " KEY("head") ", " KEY(last)
 #define ENTRY(last, skip)                                                \
@@ -308,6 +321,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_damage),     cmocka_unit_test(test_cut_files),
         cmocka_unit_test(test_flipped_chunks), cmocka_unit_test(test_gone_chunk),
-        cmocka_unit_test(test_gone_array)};
+        cmocka_unit_test(test_gone_array), cmocka_unit_test(test_empty_chunk)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
