@@ -94,6 +94,8 @@ static int prepare(run_job *j) {
     openpi_status status = v->request ? openpi_request_prepare_msgpack(j->request, j->request_bytes,
                                                                        j->request_count, &j->timing, &error)
                                       : openpi_request_prepare(j->request, &observation, &j->timing, &error);
+    if (status == OPENPI_BAD_INPUT && v->request)
+        return input_error(&verb_run, "%s: %s", input_name(v->request), error.message);
     if (status != OPENPI_OK) return library_error(&verb_run, &error);
     j->timing.total_ms = now_ms() - start;
     for (int d = 0; d < j->policy_info.action_dim; d++)

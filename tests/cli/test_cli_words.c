@@ -111,6 +111,7 @@ static const struct {
     {"run --synthetic tiny --robot droid --image base='" TESTS_DIR
      "/pictures/rgb.png' --image left_wrist='" TESTS_DIR "/pictures/rgb.png' --prompt x --state 1,2,3",
      2, "state"},
+    {"run --synthetic tiny --robot droid --request text", 2, "openpi run: text: request: the message starts with "},
     {"run --synthetic tiny --adapter x", 2,
      "--adapter and --synthetic contradict each other: an adapter changes a checkpoint"},
     {"run absent --adapter text " PICTURE " --robot none", 2,
