@@ -76,6 +76,15 @@ class Probe:
         except Exception as error:
             self.why = error
 
+    def order(self, values, parts):
+        """The parts in the order of the state where limits hide their numbers: by the first that the other sign changes."""
+        first = {}
+        for path in parts:
+            pair = [self.state(values | {path: sign * np.asarray(values[path])}) for sign in (1, -1)]
+            moved = [] if any(s is None for s in pair) or pair[0].shape != pair[1].shape else np.flatnonzero(pair[0] != pair[1])
+            first[path] = int(moved[0]) if len(moved) else len(first) + 1e3
+        return sorted(parts, key=first.get)
+
     def kinds(self, path, n):
         shape, picture = self.known[path], any(word in str(path).lower() for word in ("image", "cam", "rgb", "wrist", "view"))
         guesses = [HWC, CHW, (n,), ()] if shape or picture else [(n,), (), HWC, CHW]
@@ -262,7 +271,7 @@ def describe(config):
     questions += [f"cameras: {slot} shows no camera's picture as it came: what does it show?" for slot in shown]
     parts = {path: np.atleast_1d(v) for path, v in values.items() if np.ndim(v) < 2 and path != PROMPT}
     owner, stats = {x: path for path, part in parts.items() for x in part}, (data.norm_stats or {}).get("state")
-    order = list(dict.fromkeys(owner[x] for x in state)) if set(state) <= set(owner) else list(parts)
+    order = list(dict.fromkeys(owner[x] for x in state)) if set(state) <= set(owner) else probe.order(values, parts)
     for path in order:
         lengths = [n for n in range(1, 33) if probe.run(values | {path: probe.make((n,))})]
         told = np.shape(stats.mean) if stats is not None and len(order) == 1 else probe.known.get(path)

@@ -38,6 +38,8 @@ class ArmInputs(transforms.DataTransformFn):
             out["prompt"] = str(out["prompt"])[:100]
         if self.edit == "limits":
             out["state"] = np.concatenate([np.clip(out["state"][:-1], -3.14, 3.14), np.maximum(out["state"][-1:], 0)])
+        if self.edit == "tight":
+            out["state"] = np.clip(out["state"], -0.02, 0.02)
         if self.edit == "bytes" and out["state"][-1] > 1.5:
             out["state"] = np.concatenate([out["state"][:-1], out["state"][-1:] / 255])
         return out | {"state": out["state"].astype(np.float32) if self.edit == "cast" else out["state"]}
@@ -131,6 +133,7 @@ CONFIGS = [
     own("pi0_thinned", ArmData(repo_id="me/ur5", inputs=ArmInputs(CAMERAS), every=2, names=NAMES)),
     *(own(f"pi0_{edit}", ArmData(repo_id="me/ur5", inputs=ArmInputs(CAMERAS, keys=("joints",), edit=edit), names=NAMES, edit=edit,
                                  delta=(6, -1), assets=MEASURED)) for edit in ("limits", "wrap", "steps", "norm", "cast", "more", "bytes")),
+    own("pi0_tight", ArmData(repo_id="me/ur5", inputs=ArmInputs(CAMERAS, keys=("gripper", "joints"), edit="tight"), names=NAMES)),
     own("pi0_short_prompts", ArmData(repo_id="me/ur5", inputs=ArmInputs(CAMERAS, edit="short prompt"), names=NAMES)),
     own("pi0_wide", ArmData(repo_id="me/ur5", inputs=ArmInputs(CAMERAS), names=NAMES), pi0_config.Pi0Config(action_dim=64)),
     own("pi0_many_steps", ArmData(repo_id="me/ur5", inputs=ArmInputs(CAMERAS), names=NAMES), pi0_config.Pi0Config(action_horizon=100)),

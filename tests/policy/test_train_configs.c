@@ -242,6 +242,7 @@ static void what_does_not_show_is_asked(void **state) {
         {"pi0_steps", {"actions: "}},
         {"pi0_norm", {"actions: "}},
         {"pi0_bytes", {"state: 1."}},
+        {"pi0_tight", {"state: how many numbers has gripper?", "state: how many numbers has joints?"}},
         {"pi0_more", {"outputs: who makes gripper?"}},
         {"pi0_short_prompts", {"state: ", "state: ", "prompt: why does ' Pick_up the RED cup"}},
     };
@@ -264,6 +265,13 @@ static void what_does_not_show_is_asked(void **state) {
         assert_int_equal(json_array_size(questions), count);
         REFUSES(read_robot(printed, &r, &error), OPENPI_BAD_FILE, "unanswered, the first is");
         assert_non_null(strstr(error.message, json_string_value(json_array_get(questions, 0))));
+    }
+    /* Limits that hide all numbers: the parts' order and limits are found all the same. */
+    const json_t *tight = json_object_get(json_object_get(all, "pi0_tight"), "limits");
+    for (int i = 0; i < 2; i++) {
+        const json_t *pair = json_object_get(json_object_get(tight, "state"), i ? "joints" : "gripper");
+        assert_true(json_real_value(json_array_get(pair, 0)) == -0.02);
+        assert_true(json_real_value(json_array_get(pair, 1)) == 0.02);
     }
     json_decref(all);
 }
