@@ -5,6 +5,39 @@
  *   policy level   named pictures of any size, raw robot state, instruction  ->  robot actions
  *   model level    prepared tensors and noise                                ->  normalised actions
  *
+ * Example
+ *   From one observation to a chunk of actions; what is not set keeps its default. README.md has it as a
+ *   whole program.
+ *
+ *     openpi_image image = OPENPI_IMAGE_INIT;
+ *     openpi_observation observation = OPENPI_OBSERVATION_INIT;
+ *     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
+ *     openpi_error error = OPENPI_ERROR_INIT;
+ *     openpi_engine *engine = NULL;
+ *     openpi_session *session = NULL;
+ *     openpi_policy *policy = NULL;
+ *     openpi_request *request = NULL;
+ *     double actions[OPENPI_MAX_HORIZON * OPENPI_ACTION_DIM];
+ *
+ *     image.name = "base", image.data = rgb, image.height = 480, image.width = 640;
+ *     observation.images = &image, observation.image_count = 1;
+ *     observation.state = state, observation.state_length = 8;
+ *     observation.prompt = "pick up the fork";
+ *     options.robot = "none";
+ *     if (openpi_engine_open("checkpoint", NULL, &engine, &error) ||
+ *         openpi_session_create(engine, NULL, &session, &error) ||
+ *         openpi_policy_open("checkpoint", &options, &policy, &error) ||
+ *         openpi_request_create(policy, &request, &error) ||
+ *         openpi_policy_infer(request, session, &observation, NULL, actions,
+ *                             sizeof actions / sizeof *actions, NULL, &error))
+ *         fprintf(stderr, "%s\n", error.message);
+ *     else
+ *         printf("first action: %g\n", actions[0]);
+ *     openpi_request_close(request);
+ *     openpi_policy_close(policy);
+ *     openpi_session_close(session);
+ *     openpi_engine_close(engine);
+ *
  * Handles and threads
  *   openpi_engine    a loaded model and its worker threads. Immutable after opening: any thread, at once.
  *   openpi_session   buffers and plan of one stream of inferences. One thread at a time; several sessions
@@ -39,8 +72,8 @@
  *     the missing fields are 0. Where it is longer, the bytes that the library does not know must be 0.
  *   - Of a struct that the library fills, it writes the first `size` bytes at most, sets bytes that it does
  *     not know to 0 and keeps `size`.
- *   - In an array element 0's size is the distance between elements. In one that the library reads all sizes
- *     must be the same; in one that it fills it sets the sizes of the others.
+ *   - Arrays: element 0's `size` is the distance between elements. Where the library reads, all elements must
+ *     have the same `size`; where it fills, it sets that of the others.
  *   - A size that no release has (0, less than the first release's, no multiple of sizeof(size_t), above
  *     64 KiB) and unknown bytes that are not 0 are OPENPI_BAD_ARGUMENT. The sentence names the macro that was
  *     forgotten. An openpi_error of such a size is left untouched: no sentence can be written into it.
@@ -120,11 +153,6 @@ OPENPI_API const char *openpi_status_text(openpi_status status);
 /* The library's version, "0.1.0". Constant. */
 OPENPI_API const char *openpi_version(void);
 
-/* The word of known[count] that was probably meant by `word`, which is none of them: a few letters missing,
- * added, changed or swapped, or another case. Its index; -1: none is near, or `word` is one of them. For
- * names that a program reads itself; the library's own sentences end in 'did you mean "…"?'. */
-OPENPI_API int openpi_near_word(const char *word, const char *const *known, int count);
-
 /* Frees a buffer whose function names openpi_free. NULL is allowed. */
 OPENPI_API void openpi_free(void *buffer);
 
@@ -174,7 +202,7 @@ typedef struct openpi_device {
 OPENPI_API openpi_status openpi_devices(openpi_device *devices, int capacity, int *count,
                                         openpi_error *error);
 
-/* ---- model dimensions and synthetic checkpoints --------------------------------------------------- */
+/* ---- models --------------------------------------------------------------------------------------- */
 
 typedef enum openpi_variant { OPENPI_PI0 = 0, OPENPI_PI05 = 1 } openpi_variant;
 
@@ -204,80 +232,6 @@ typedef struct openpi_synthetic {
 } openpi_synthetic;
 
 #define OPENPI_SYNTHETIC_INIT {sizeof(openpi_synthetic), OPENPI_PI0, 0, 0, OPENPI_DIMS_INIT, 0, 0}
-
-/* Fills *synthetic from "full|tiny|odd[:pi0|pi05[:SEED]]"; what is omitted is that of "full:pi0:7". Other
- * text is OPENPI_BAD_ARGUMENT. */
-OPENPI_API openpi_status openpi_synthetic_parse(const char *spec, openpi_synthetic *synthetic,
-                                                openpi_error *error);
-
-/* Fills *dims from {"vision":[width,depth,heads,mlp],"vlm":[width,depth,heads,head_dim,mlp],
- * "expert":[width,mlp],"vocab":n}, or from a preset's name: "full", "tiny", "odd". */
-OPENPI_API openpi_status openpi_dims_parse(const char *json, openpi_dims *dims, openpi_error *error);
-
-/* Writes the checkpoint into a new or empty folder: model.safetensors (if shard_bytes is not 0: shards of at
- * most `shard_bytes` and model.safetensors.index.json), config.json, assets/synthetic/norm_stats.json,
- * tokenizer.model; if synthetic->lerobot, LeRobot's files instead. `threads` 0: all that this process may
- * use. On failure the files written so far are removed. */
-OPENPI_API openpi_status openpi_synthetic_write(const openpi_synthetic *synthetic, const char *folder,
-                                                uint64_t shard_bytes, int threads, openpi_progress progress,
-                                                void *progress_user, openpi_error *error);
-
-/* ---- converting a checkpoint ---------------------------------------------------------------------- */
-
-/* What every tensor of a converted checkpoint is stored in. */
-typedef enum openpi_file_dtype {
-    OPENPI_FILE_BF16 = 0,        /* default, as openpi's converter                                   */
-    OPENPI_FILE_F32 = 1,         /* nothing is rounded                                               */
-    OPENPI_FILE_F16 = 2,
-} openpi_file_dtype;
-
-typedef struct openpi_convert_options {
-    size_t size;                 /* sizeof(openpi_convert_options)                                   */
-    openpi_file_dtype dtype;
-    int threads;                 /* default all that this process may use                            */
-    uint64_t shard_bytes;        /* default 0: model.safetensors; else shards of at most so many bytes of
-                                    tensors and model.safetensors.index.json                         */
-    openpi_progress progress;    /* "writing weights", in bytes                                      */
-    void *progress_user;
-    const char *adapter;         /* as the engine's: merged in fp32; default none                    */
-    openpi_cancel cancel;        /* asked with progress_user while the weights are written           */
-    int without_lora;            /* as the engine's                                                  */
-    int missing_chunks_are_zero; /* as the engine's                                                  */
-    openpi_tell tell;            /* what openpi_engine_note would tell of the checkpoint, which the new one
-                                    does not say any more; default nobody                            */
-    void *tell_user;
-} openpi_convert_options;
-
-#define OPENPI_CONVERT_OPTIONS_INIT \
-    {sizeof(openpi_convert_options), OPENPI_FILE_BF16, 0, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL}
-
-/* Writes the checkpoint (any that openpi_engine_open takes) into a new or empty folder outside of it, as
- * openpi's PyTorch port saves it (docs/convert.md): weights, config.json, assets and tokenizer; LoRA is
- * merged. A checkpoint of LeRobot's stays one, with all its processors. Each value is rounded once; the files
- * are the same bytes on every run, with any number of threads. `options` may be NULL. On failure the files
- * written so far are removed.
- *   OPENPI_BAD_FILE      also a weight that is NaN, infinite or too large for the type
- *   OPENPI_CANCELLED     options->cancel said so
- *   OPENPI_SYSTEM        a file cannot be written, or less space is free than the weights need */
-OPENPI_API openpi_status openpi_convert(const char *checkpoint, const char *folder,
-                                        const openpi_convert_options *options, openpi_error *error);
-
-/* ---- switches ------------------------------------------------------------------------------------- */
-
-/* An optimisation that can be switched off, to measure its effect. Actions are equal to rounding whichever
- * are off. */
-typedef struct openpi_switch {
-    size_t size;                 /* sizeof(openpi_switch)                                            */
-    const char *name;            /* "fused-qkv"                                                      */
-    const char *text;            /* what it does, in a line                                          */
-} openpi_switch;
-
-#define OPENPI_SWITCH_INIT {sizeof(openpi_switch), NULL, NULL}
-
-/* Fills switches[0 … capacity-1] in the order in which `openpi ladder` switches them on; *count is their
- * number (may exceed capacity). `switches` may be NULL if capacity is 0. The strings are constants. */
-OPENPI_API openpi_status openpi_switches(openpi_switch *switches, int capacity, int *count,
-                                         openpi_error *error);
 
 /* ---- engine --------------------------------------------------------------------------------------- */
 
@@ -391,26 +345,7 @@ OPENPI_API openpi_status openpi_engine_get_info(const openpi_engine *engine, ope
  * is closed. */
 OPENPI_API const char *openpi_engine_note(const openpi_engine *engine, int index, int *warning);
 
-/* ---- model level ---------------------------------------------------------------------------------- */
-
-typedef enum openpi_pixels {
-    OPENPI_PIXELS_U8 = 0,        /* uint8  [224][224][3], scaled inside: u8/255*2-1                  */
-    OPENPI_PIXELS_F32 = 1,       /* float  [224][224][3], already in [-1,1], to 1e-5                 */
-} openpi_pixels;
-
-/* One observation in model space (MODEL.md, "One call"). Everything is read during the call only. */
-typedef struct openpi_sample {
-    size_t size;                              /* sizeof(openpi_sample)                               */
-    const void *images[OPENPI_CAMERAS];       /* slot order; ignored where the mask is 0             */
-    openpi_pixels pixels;                     /* of all images of the sample                         */
-    uint8_t image_mask[OPENPI_CAMERAS];       /* 1: it has a picture                                 */
-    const int32_t *tokens;                    /* [token_count] prompt ids, no padding                */
-    int token_count;                          /* 0 … the session's max_prompt                        */
-    const float *state;                       /* [32] normalised, zero padded; NULL allowed for π0.5 */
-} openpi_sample;
-
-#define OPENPI_SAMPLE_INIT                                                                               \
-    {sizeof(openpi_sample), {NULL, NULL, NULL}, OPENPI_PIXELS_U8, {0, 0, 0}, NULL, 0, NULL}
+/* ---- session -------------------------------------------------------------------------------------- */
 
 typedef struct openpi_session openpi_session;
 
@@ -465,61 +400,6 @@ typedef struct openpi_timing {
 
 #define OPENPI_TIMING_INIT {sizeof(openpi_timing), {0}, 0, 0}
 
-/* Runs B = `batch` samples (any mix of masks and prompt lengths) through vision, prefix and N Euler steps
- * (MODEL.md, "One call").
- *
- *   samples  [B]
- *   noise    [B][H][32] x at t = 1; NULL: sample b draws openpi_noise(seed, runs * 64 + b), where `runs` is
- *            the session's completed calls (openpi_session_info) and 64 is OPENPI_MAX_BATCH
- *   actions  [B][H][32] normalised actions, x at t = 0
- *   timing   may be NULL
- *
- * A sample's result does not depend on its neighbours, on padding, on masked pictures, or on the number of
- * threads. Only finite actions are returned.
- *
- *   OPENPI_BAD_ARGUMENT  batch is not 1 … the session's
- *   OPENPI_BAD_INPUT     a field of a sample, NaN or infinite state or noise, a float pixel outside of
- *                        [-1,1], or an x that overflows
- *   OPENPI_DEVICE_LOST   a driver call failed; later calls on this engine return the same */
-OPENPI_API openpi_status openpi_session_run(openpi_session *session, const openpi_sample *samples, int batch,
-                                            const float *noise, float *actions, openpi_timing *timing,
-                                            openpi_error *error);
-
-/* Real-time chunking of one sample: the robot goes on executing the previous chunk while this one is
- * computed, and the new one follows on from it. Sources: LeRobot src/lerobot/policies/rtc/modeling_rtc.py
- * (guided) and policies/pi05/modeling_pi05.py (trained); Kinetix src/model.py has the same weights; arXiv
- * 2506.07339, 2512.05964. openpi_request_previous makes `previous`. What a mode does not use is ignored. */
-typedef struct openpi_rtc {
-    size_t size;                 /* sizeof(openpi_rtc)                                               */
-    openpi_rtc_mode mode;
-    int delay;                   /* d, 0 … H-1: steps of `previous` that the robot will have executed when
-                                    the new chunk arrives; TRAINED: at most rtc_max_delay, and 0 is OFF */
-    const float *previous;       /* [rows][dims] the previous chunk from the first step that is not executed
-                                    yet, normalised, model space; zeros after `dims` and (GUIDED) `rows` */
-    int rows;                    /* 1 … H; TRAINED: at least d                                       */
-    int dims;                    /* 1 … 32                                                           */
-    openpi_rtc_schedule schedule;    /* GUIDED                                                       */
-    int horizon;                 /* GUIDED: s, end of the overlap, 1 … H, cut to `rows`; 0: the default */
-    double max_weight;           /* GUIDED: largest guidance weight, cut to N, where a step lands on the
-                                    previous chunk; 0: the default                                   */
-} openpi_rtc;
-
-#define OPENPI_RTC_INIT                                                                                  \
-    {sizeof(openpi_rtc), OPENPI_RTC_OFF, 0, NULL, 0, 0, OPENPI_RTC_SCHEDULE_DEFAULT, 0, 0}
-
-/* openpi_session_run with real-time chunking: rtc [B], one a sample, each with a mode of its own; NULL: all
- * are OFF. The result of a sample that is OFF is that of openpi_session_run, bit for bit, whatever its
- * neighbours are. GUIDED: x̂ = x - t·v, v -= g·w_k·(previous - x̂), g = min((1-τ)/τ·((1-τ)²+τ²)/(1-τ)²,
- * max_weight, N) with τ = 1-t. TRAINED: rows k < d are `previous` throughout, with time 0; so are they in the
- * result.
- *
- *   OPENPI_BAD_ARGUMENT  also: the session was created without the option `rtc`
- *   OPENPI_BAD_INPUT     also: a field of openpi_rtc, a NaN or infinity in `previous`
- *   OPENPI_UNSUPPORTED   VJP, or TRAINED with a checkpoint that was not trained for it */
-OPENPI_API openpi_status openpi_session_run_rtc(openpi_session *session, const openpi_sample *samples,
-                                                const openpi_rtc *rtc, int batch, const float *noise,
-                                                float *actions, openpi_timing *timing, openpi_error *error);
-
 typedef struct openpi_session_info {
     size_t size;                 /* sizeof(openpi_session_info)                                      */
     int batch, horizon, steps, max_prompt;
@@ -535,30 +415,6 @@ typedef struct openpi_session_info {
 /* Fills *info. On the session's thread. */
 OPENPI_API openpi_status openpi_session_get_info(const openpi_session *session, openpi_session_info *info,
                                                  openpi_error *error);
-
-/* Intermediate results of a run, in fp32, for tests and for verifying a machine. */
-typedef enum openpi_tensor {
-    OPENPI_TENSOR_IMAGE_TOKENS,  /* [256][width]           sample, camera slot in `index`            */
-    OPENPI_TENSOR_K,             /* [prefix rows][head_dim] sample, layer in `index`, after RoPE      */
-    OPENPI_TENSOR_V,             /* [prefix rows][head_dim] sample, layer in `index`                  */
-    OPENPI_TENSOR_SUFFIX,        /* [H or H+1][expert width] sample, first step: the expert's input    */
-    OPENPI_TENSOR_VELOCITY,      /* [H][32]                sample, step in `index`                   */
-    OPENPI_TENSOR_X,             /* [H][32]                sample, step in `index`, after the step   */
-} openpi_tensor;                 /* OPENPI_RTC_TRAINED: the velocity of the given rows is not used        */
-
-/* Receives data[rows][columns], valid during the call, on the thread that runs the session. Rows of K and V
- * are the valid prefix tokens only: present cameras in slot order, then prompt tokens. */
-typedef void (*openpi_observer)(void *user, openpi_tensor tensor, int sample, int index, const float *data,
-                                int rows, int columns);
-/* Sets the session's observer, NULL: none. With an observer a run is slower and allocates. On the session's
- * thread. */
-OPENPI_API void openpi_session_observe(openpi_session *session, openpi_observer observer, void *user);
-
-/* Fills noise[count] with standard normal numbers, a pure function of (seed, stream, index): Philox4x32-10 on
- * the counter (index/4, stream), key = seed, then Box-Muller in double; element i of a block of four takes
- * uniforms (u0,u1) -> z0 = sqrt(-2 ln u0) cos(2π u1), z1 = … sin(…), (u2,u3) -> z2, z3 with
- * u = (bits + 0.5) * 2^-32. Salmon et al. 2011. */
-OPENPI_API void openpi_noise(uint64_t seed, uint64_t stream, float *noise, size_t count);
 
 /* ---- policy level --------------------------------------------------------------------------------- */
 
@@ -720,6 +576,14 @@ OPENPI_API openpi_status openpi_request_create(const openpi_policy *policy, open
                                                openpi_error *error);
 OPENPI_API void openpi_request_close(openpi_request *request);
 
+/* prepare + openpi_session_run (batch 1) + finish. noise [H][32] or NULL, as for openpi_session_run; actions
+ * [H][action_dim]; `capacity`: doubles that `actions` holds, checked first. On the thread of request and
+ * session. OPENPI_BAD_ARGUMENT also where openpi_policy_match says so. */
+OPENPI_API openpi_status openpi_policy_infer(openpi_request *request, openpi_session *session,
+                                             const openpi_observation *observation, const float *noise,
+                                             double *actions, size_t capacity, openpi_timing *timing,
+                                             openpi_error *error);
+
 /* 1: from the next prepare on, a picture that is as the model takes it (openpi's conventions; uint8 RGB, HWC,
  * 224×224, rows without gaps) is not copied. The sample points to the memory of the observation, the fields
  * or the message. That memory stays the caller's: it must not be changed or freed before the last call that
@@ -810,11 +674,6 @@ typedef struct openpi_extras {
 OPENPI_API openpi_status openpi_request_extras(const openpi_request *request, openpi_extras *extras,
                                                openpi_error *error);
 
-/* Fills *sample for openpi_session_run. Its pointers are the request's and valid until the next prepare or
- * close. If nothing was prepared or the last prepare failed: OPENPI_BAD_ARGUMENT. */
-OPENPI_API openpi_status openpi_request_sample(const openpi_request *request, openpi_sample *sample,
-                                               openpi_error *error);
-
 /* 1: the prepared prompt had more than max_prompt tokens and was truncated, as openpi does (it logs a
  * warning). */
 OPENPI_API int openpi_request_prompt_truncated(const openpi_request *request);
@@ -874,13 +733,181 @@ OPENPI_API openpi_status openpi_request_previous(const openpi_request *request, 
                                                  int horizon, int executed, float *previous, size_t capacity,
                                                  int *rows, int *dims, openpi_error *error);
 
-/* prepare + openpi_session_run (batch 1) + finish. noise [H][32] or NULL, as for openpi_session_run; actions
- * [H][action_dim]; `capacity`: doubles that `actions` holds, checked first. On the thread of request and
- * session. OPENPI_BAD_ARGUMENT also where openpi_policy_match says so. */
-OPENPI_API openpi_status openpi_policy_infer(openpi_request *request, openpi_session *session,
-                                             const openpi_observation *observation, const float *noise,
-                                             double *actions, size_t capacity, openpi_timing *timing,
-                                             openpi_error *error);
+/* ---- model level ---------------------------------------------------------------------------------- */
+
+typedef enum openpi_pixels {
+    OPENPI_PIXELS_U8 = 0,        /* uint8  [224][224][3], scaled inside: u8/255*2-1                  */
+    OPENPI_PIXELS_F32 = 1,       /* float  [224][224][3], already in [-1,1], to 1e-5                 */
+} openpi_pixels;
+
+/* One observation in model space (MODEL.md, "One call"). Everything is read during the call only. */
+typedef struct openpi_sample {
+    size_t size;                              /* sizeof(openpi_sample)                               */
+    const void *images[OPENPI_CAMERAS];       /* slot order; ignored where the mask is 0             */
+    openpi_pixels pixels;                     /* of all images of the sample                         */
+    uint8_t image_mask[OPENPI_CAMERAS];       /* 1: it has a picture                                 */
+    const int32_t *tokens;                    /* [token_count] prompt ids, no padding                */
+    int token_count;                          /* 0 … the session's max_prompt                        */
+    const float *state;                       /* [32] normalised, zero padded; NULL allowed for π0.5 */
+} openpi_sample;
+
+#define OPENPI_SAMPLE_INIT                                                                               \
+    {sizeof(openpi_sample), {NULL, NULL, NULL}, OPENPI_PIXELS_U8, {0, 0, 0}, NULL, 0, NULL}
+
+/* Runs B = `batch` samples (any mix of masks and prompt lengths) through vision, prefix and N Euler steps
+ * (MODEL.md, "One call").
+ *
+ *   samples  [B]
+ *   noise    [B][H][32] x at t = 1; NULL: sample b draws openpi_noise(seed, runs * 64 + b), where `runs` is
+ *            the session's completed calls (openpi_session_info) and 64 is OPENPI_MAX_BATCH
+ *   actions  [B][H][32] normalised actions, x at t = 0
+ *   timing   may be NULL
+ *
+ * A sample's result does not depend on its neighbours, on padding, on masked pictures, or on the number of
+ * threads. Only finite actions are returned.
+ *
+ *   OPENPI_BAD_ARGUMENT  batch is not 1 … the session's
+ *   OPENPI_BAD_INPUT     a field of a sample, NaN or infinite state or noise, a float pixel outside of
+ *                        [-1,1], or an x that overflows
+ *   OPENPI_DEVICE_LOST   a driver call failed; later calls on this engine return the same */
+OPENPI_API openpi_status openpi_session_run(openpi_session *session, const openpi_sample *samples, int batch,
+                                            const float *noise, float *actions, openpi_timing *timing,
+                                            openpi_error *error);
+
+/* Real-time chunking of one sample: the robot goes on executing the previous chunk while this one is
+ * computed, and the new one follows on from it. Sources: LeRobot src/lerobot/policies/rtc/modeling_rtc.py
+ * (guided) and policies/pi05/modeling_pi05.py (trained); Kinetix src/model.py has the same weights; arXiv
+ * 2506.07339, 2512.05964. openpi_request_previous makes `previous`. What a mode does not use is ignored. */
+typedef struct openpi_rtc {
+    size_t size;                 /* sizeof(openpi_rtc)                                               */
+    openpi_rtc_mode mode;
+    int delay;                   /* d, 0 … H-1: steps of `previous` that the robot will have executed when
+                                    the new chunk arrives; TRAINED: at most rtc_max_delay, and 0 is OFF */
+    const float *previous;       /* [rows][dims] the previous chunk from the first step that is not executed
+                                    yet, normalised, model space; zeros after `dims` and (GUIDED) `rows` */
+    int rows;                    /* 1 … H; TRAINED: at least d                                       */
+    int dims;                    /* 1 … 32                                                           */
+    openpi_rtc_schedule schedule;    /* GUIDED                                                       */
+    int horizon;                 /* GUIDED: s, end of the overlap, 1 … H, cut to `rows`; 0: the default */
+    double max_weight;           /* GUIDED: largest guidance weight, cut to N, where a step lands on the
+                                    previous chunk; 0: the default                                   */
+} openpi_rtc;
+
+#define OPENPI_RTC_INIT                                                                                  \
+    {sizeof(openpi_rtc), OPENPI_RTC_OFF, 0, NULL, 0, 0, OPENPI_RTC_SCHEDULE_DEFAULT, 0, 0}
+
+/* openpi_session_run with real-time chunking: rtc [B], one a sample, each with a mode of its own; NULL: all
+ * are OFF. The result of a sample that is OFF is that of openpi_session_run, bit for bit, whatever its
+ * neighbours are. GUIDED: x̂ = x - t·v, v -= g·w_k·(previous - x̂), g = min((1-τ)/τ·((1-τ)²+τ²)/(1-τ)²,
+ * max_weight, N) with τ = 1-t. TRAINED: rows k < d are `previous` throughout, with time 0; so are they in the
+ * result.
+ *
+ *   OPENPI_BAD_ARGUMENT  also: the session was created without the option `rtc`
+ *   OPENPI_BAD_INPUT     also: a field of openpi_rtc, a NaN or infinity in `previous`
+ *   OPENPI_UNSUPPORTED   VJP, or TRAINED with a checkpoint that was not trained for it */
+OPENPI_API openpi_status openpi_session_run_rtc(openpi_session *session, const openpi_sample *samples,
+                                                const openpi_rtc *rtc, int batch, const float *noise,
+                                                float *actions, openpi_timing *timing, openpi_error *error);
+
+/* Fills *sample for openpi_session_run. Its pointers are the request's and valid until the next prepare or
+ * close. If nothing was prepared or the last prepare failed: OPENPI_BAD_ARGUMENT. */
+OPENPI_API openpi_status openpi_request_sample(const openpi_request *request, openpi_sample *sample,
+                                               openpi_error *error);
+
+/* Intermediate results of a run, in fp32, for tests and for verifying a machine. */
+typedef enum openpi_tensor {
+    OPENPI_TENSOR_IMAGE_TOKENS,  /* [256][width]           sample, camera slot in `index`            */
+    OPENPI_TENSOR_K,             /* [prefix rows][head_dim] sample, layer in `index`, after RoPE      */
+    OPENPI_TENSOR_V,             /* [prefix rows][head_dim] sample, layer in `index`                  */
+    OPENPI_TENSOR_SUFFIX,        /* [H or H+1][expert width] sample, first step: the expert's input    */
+    OPENPI_TENSOR_VELOCITY,      /* [H][32]                sample, step in `index`                   */
+    OPENPI_TENSOR_X,             /* [H][32]                sample, step in `index`, after the step   */
+} openpi_tensor;                 /* OPENPI_RTC_TRAINED: the velocity of the given rows is not used        */
+
+/* Receives data[rows][columns], valid during the call, on the thread that runs the session. Rows of K and V
+ * are the valid prefix tokens only: present cameras in slot order, then prompt tokens. */
+typedef void (*openpi_observer)(void *user, openpi_tensor tensor, int sample, int index, const float *data,
+                                int rows, int columns);
+/* Sets the session's observer, NULL: none. With an observer a run is slower and allocates. On the session's
+ * thread. */
+OPENPI_API void openpi_session_observe(openpi_session *session, openpi_observer observer, void *user);
+
+/* Fills noise[count] with standard normal numbers, a pure function of (seed, stream, index): Philox4x32-10 on
+ * the counter (index/4, stream), key = seed, then Box-Muller in double; element i of a block of four takes
+ * uniforms (u0,u1) -> z0 = sqrt(-2 ln u0) cos(2π u1), z1 = … sin(…), (u2,u3) -> z2, z3 with
+ * u = (bits + 0.5) * 2^-32. Salmon et al. 2011. */
+OPENPI_API void openpi_noise(uint64_t seed, uint64_t stream, float *noise, size_t count);
+
+/* ---- tools: looking at a checkpoint --------------------------------------------------------------- */
+
+/* *json: an object that describes a checkpoint, for openpi_free: variant, dims, parameters, dtypes, cameras,
+ * robot, stats, prompt format, steps, horizon, real-time chunking; the ranks and factors of LoRA and of an
+ * adapter; and for every device the memory that weights and a default session need, the memory that is free,
+ * and whether it fits; "notes", the sentences of openpi_engine_note and openpi_policy_note, warnings with
+ * "warning: " in front. `options` may be NULL. */
+OPENPI_API openpi_status openpi_inspect(const char *checkpoint, const openpi_policy_options *options,
+                                        char **json, openpi_error *error);
+
+/* ---- tools: converting a checkpoint --------------------------------------------------------------- */
+
+/* What every tensor of a converted checkpoint is stored in. */
+typedef enum openpi_file_dtype {
+    OPENPI_FILE_BF16 = 0,        /* default, as openpi's converter                                   */
+    OPENPI_FILE_F32 = 1,         /* nothing is rounded                                               */
+    OPENPI_FILE_F16 = 2,
+} openpi_file_dtype;
+
+typedef struct openpi_convert_options {
+    size_t size;                 /* sizeof(openpi_convert_options)                                   */
+    openpi_file_dtype dtype;
+    int threads;                 /* default all that this process may use                            */
+    uint64_t shard_bytes;        /* default 0: model.safetensors; else shards of at most so many bytes of
+                                    tensors and model.safetensors.index.json                         */
+    openpi_progress progress;    /* "writing weights", in bytes                                      */
+    void *progress_user;
+    const char *adapter;         /* as the engine's: merged in fp32; default none                    */
+    openpi_cancel cancel;        /* asked with progress_user while the weights are written           */
+    int without_lora;            /* as the engine's                                                  */
+    int missing_chunks_are_zero; /* as the engine's                                                  */
+    openpi_tell tell;            /* what openpi_engine_note would tell of the checkpoint, which the new one
+                                    does not say any more; default nobody                            */
+    void *tell_user;
+} openpi_convert_options;
+
+#define OPENPI_CONVERT_OPTIONS_INIT \
+    {sizeof(openpi_convert_options), OPENPI_FILE_BF16, 0, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL}
+
+/* Writes the checkpoint (any that openpi_engine_open takes) into a new or empty folder outside of it, as
+ * openpi's PyTorch port saves it (docs/convert.md): weights, config.json, assets and tokenizer; LoRA is
+ * merged. A checkpoint of LeRobot's stays one, with all its processors. Each value is rounded once; the files
+ * are the same bytes on every run, with any number of threads. `options` may be NULL. On failure the files
+ * written so far are removed.
+ *   OPENPI_BAD_FILE      also a weight that is NaN, infinite or too large for the type
+ *   OPENPI_CANCELLED     options->cancel said so
+ *   OPENPI_SYSTEM        a file cannot be written, or less space is free than the weights need */
+OPENPI_API openpi_status openpi_convert(const char *checkpoint, const char *folder,
+                                        const openpi_convert_options *options, openpi_error *error);
+
+/* ---- tools: synthetic checkpoints ----------------------------------------------------------------- */
+
+/* Fills *synthetic from "full|tiny|odd[:pi0|pi05[:SEED]]"; what is omitted is that of "full:pi0:7". Other
+ * text is OPENPI_BAD_ARGUMENT. */
+OPENPI_API openpi_status openpi_synthetic_parse(const char *spec, openpi_synthetic *synthetic,
+                                                openpi_error *error);
+
+/* Fills *dims from {"vision":[width,depth,heads,mlp],"vlm":[width,depth,heads,head_dim,mlp],
+ * "expert":[width,mlp],"vocab":n}, or from a preset's name: "full", "tiny", "odd". */
+OPENPI_API openpi_status openpi_dims_parse(const char *json, openpi_dims *dims, openpi_error *error);
+
+/* Writes the checkpoint into a new or empty folder: model.safetensors (if shard_bytes is not 0: shards of at
+ * most `shard_bytes` and model.safetensors.index.json), config.json, assets/synthetic/norm_stats.json,
+ * tokenizer.model; if synthetic->lerobot, LeRobot's files instead. `threads` 0: all that this process may
+ * use. On failure the files written so far are removed. */
+OPENPI_API openpi_status openpi_synthetic_write(const openpi_synthetic *synthetic, const char *folder,
+                                                uint64_t shard_bytes, int threads, openpi_progress progress,
+                                                void *progress_user, openpi_error *error);
+
+/* ---- tools: pictures, names and switches ---------------------------------------------------------- */
 
 /* Decodes bytes[count] of a PNG or JPEG file into *pixels, RGB uint8 [*height][*width][3], for openpi_free. A
  * picture with an orientation in its EXIF or XMP is rotated or mirrored upright, as Pillow's exif_transpose
@@ -890,15 +917,25 @@ OPENPI_API openpi_status openpi_policy_infer(openpi_request *request, openpi_ses
 OPENPI_API openpi_status openpi_image_decode(const void *bytes, size_t count, const char *name,
                                              uint8_t **pixels, int *height, int *width, openpi_error *error);
 
-/* ---- looking at a checkpoint ---------------------------------------------------------------------- */
+/* The word of known[count] that was probably meant by `word`, which is none of them: a few letters missing,
+ * added, changed or swapped, or another case. Its index; -1: none is near, or `word` is one of them. For
+ * names that a program reads itself; the library's own sentences end in 'did you mean "…"?'. */
+OPENPI_API int openpi_near_word(const char *word, const char *const *known, int count);
 
-/* *json: an object that describes a checkpoint, for openpi_free: variant, dims, parameters, dtypes, cameras,
- * robot, stats, prompt format, steps, horizon, real-time chunking; the ranks and factors of LoRA and of an
- * adapter; and for every device the memory that weights and a default session need, the memory that is free,
- * and whether it fits; "notes", the sentences of openpi_engine_note and openpi_policy_note, warnings with
- * "warning: " in front. `options` may be NULL. */
-OPENPI_API openpi_status openpi_inspect(const char *checkpoint, const openpi_policy_options *options,
-                                        char **json, openpi_error *error);
+/* An optimisation that can be switched off, to measure its effect. Actions are equal to rounding whichever
+ * are off. */
+typedef struct openpi_switch {
+    size_t size;                 /* sizeof(openpi_switch)                                            */
+    const char *name;            /* "fused-qkv"                                                      */
+    const char *text;            /* what it does, in a line                                          */
+} openpi_switch;
+
+#define OPENPI_SWITCH_INIT {sizeof(openpi_switch), NULL, NULL}
+
+/* Fills switches[0 … capacity-1] in the order in which `openpi ladder` switches them on; *count is their
+ * number (may exceed capacity). `switches` may be NULL if capacity is 0. The strings are constants. */
+OPENPI_API openpi_status openpi_switches(openpi_switch *switches, int capacity, int *count,
+                                         openpi_error *error);
 
 #ifdef __cplusplus
 }

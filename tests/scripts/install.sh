@@ -31,6 +31,20 @@ $CC -std=c11 -Wall -Wextra -Werror example.c -o shared $(pkg-config --cflags --l
 LD_LIBRARY_PATH=$libdir ./shared >shared.txt || fail "README's example failed"
 grep -Eq '^first action: -?[0-9]' shared.txt || fail "README's example printed: $(cat shared.txt)"
 
+# The header's example, with a picture and a state.
+{
+    echo '#include <openpi.h>'
+    echo '#include <stdio.h>'
+    echo 'static unsigned char rgb[480 * 640 * 3];'
+    echo 'int main(void) { double state[8] = {0};'
+    sed -n '/^ \*     openpi_image image/,/^ \*     openpi_engine_close/s/^ \* *//p' "$root/include/openpi.h"
+    echo 'return 0; }'
+} >header.c
+# shellcheck disable=SC2046
+$CC -std=c11 -Wall -Wextra -Werror header.c -o header $(pkg-config --cflags --libs openpi) || fail "openpi.h's example does not compile"
+LD_LIBRARY_PATH=$libdir ./header >header.txt 2>&1 && grep -Eq '^first action: -?[0-9]' header.txt ||
+    fail "openpi.h's example printed: $(cat header.txt)"
+
 # The same lines as C++, by every compiler that is here.
 compiled=
 for cxx in g++ clang++; do
