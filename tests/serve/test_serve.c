@@ -272,7 +272,7 @@ static void bad_requests(void **state) {
     }
     load_request("aloha_sim", &bad);
     add_noise(&bad, noise, 4);
-    expect_sentence(fd, &bad, "[4,32], expected [5,32]");
+    expect_sentence(fd, &bad, "has 4 rows, expected 5, the horizon");
     msgpack_sbuffer_destroy(&bad);
     load_request("aloha_sim", &bad);
     add_number(&bad, "openpi/dead_line", 3);
