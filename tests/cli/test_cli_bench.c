@@ -203,7 +203,7 @@ static void test_published(void **state) {
         assert_int_equal(scratch_write(&box, rows[i].file, text, strlen(text)), 0);
         snprintf(words, sizeof words,
                  QUICK " --dtype bf16 --runs 1 --no-energy --svg p.svg --published %s", rows[i].file);
-        assert_int_equal(run(words), good ? 0 : 2);
+        assert_int_equal(run("%s", words), good ? 0 : 2);
         char *svg = good ? slurp(scratch_path(&box, "p.svg"), NULL) : NULL;
         must_contain(svg ? svg : err, rows[i].shown);
         if (svg) assert_int_equal(!strstr(svg, "theirs"), rows[i].shown[0] != 't');
