@@ -33,6 +33,7 @@ static void follow(const openpi_extras *extras, int max_delay) {
     openpi_error error = OPENPI_ERROR_INIT;
     rtc_offer offer = {.horizon = H, .max_delay = max_delay, .mode = OPENPI_RTC_GUIDED};
     job job = {.request = request, .last = last, .previous = previous};
+    if (!went_well(rtc_check(&offer, extras, &error), &error)) return;
     if (!went_well(rtc_prepare(&offer, extras, &job, &error), &error)) return;
     if (job.rtc.mode == OPENPI_RTC_OFF) return;
     PROMISE(job.rtc.previous == previous && job.rtc.rows >= 1 && job.rtc.rows <= H - extras->rtc_executed);
