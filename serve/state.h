@@ -21,7 +21,7 @@ typedef struct state_about {
 typedef struct state {
     const char *version;
     const state_about *about;
-    const model *model;          /* that requests are prepared for now                                     */
+    const model *model;          /* the model that new requests are prepared for                           */
     int horizon, action_dim, draining;
     double now_ms, up_seconds;
     const metrics_counts *counts;

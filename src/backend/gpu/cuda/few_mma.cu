@@ -41,7 +41,7 @@ template <int KIND_, int C_, int P_> struct few_tile {
 template <class T> DEV void few_load_weights(const gpu_linear &p, u32 to, int warp, int lane) {
     const int g = lane >> 2, t = lane & 3, blocks = p.weights.blocks;
     const char *from = (const char *)p.weights.data + (size_t)blockIdx.x * T::C * blocks * GPU_ATOM_BYTES +
-                       g * 128 + ((t ^ g & 3) << 4);
+                       g * 128 + ((t ^ (g & 3)) << 4);
     const int low = (g & 4) << 4;          /* the swizzle exchanges the halves of columns 4 … 7             */
 #pragma unroll
     for (int i = 0; i < T::P; i++) {
