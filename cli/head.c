@@ -6,7 +6,7 @@
 
 #include "cli.h"
 #include "input.h"
-#include "model/variant.h"
+#include "checkpoint/variant.h"
 
 json_t *head_json(const char *kind) {
     char date[32] = "";

@@ -3,7 +3,7 @@
 
 #include "cli.h"
 #include "input.h"
-#include "measure/tune.h"
+#include "lab/tune/tune.h"
 #include "words.h"
 
 const char *machine_without(const machine_values *values, char text[SWITCH_TEXT]) {

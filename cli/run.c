@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "input.h"
-#include "measure/bench.h"
+#include "lab/measure/bench.h"
 #include "progress.h"
 #include "run.h"
 

@@ -6,8 +6,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "draw/plot.h"
-#include "model/variant.h"
+#include "lab/draw/plot.h"
+#include "checkpoint/variant.h"
 #include "npy.h"
 #include "output.h"
 #include "run.h"

@@ -1,6 +1,6 @@
 /* openpi verify: runs golden files through the engine and prints a row a case. What is compared, and how, is
- * measure/verify.h. */
-#include "measure/verify.h"
+ * lab/verify/verify.h. */
+#include "lab/verify/verify.h"
 
 #include <stdio.h>
 #include <string.h>

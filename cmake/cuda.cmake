@@ -6,8 +6,8 @@ set(OPENPI_CUDA_HOPPER_ARCHS "90a" CACHE STRING "chips of the Hopper kernels")
 
 # A kernel family is two files, X.cu and X.c. The name says what it is for: X_hopper for Hopper, any other for all chips.
 set(openpi_cuda_source ${CMAKE_SOURCE_DIR}/src/backend/gpu/cuda)
-file(GLOB openpi_cuda_kernels CONFIGURE_DEPENDS ${openpi_cuda_source}/*.cu)
-file(GLOB openpi_cuda_headers CONFIGURE_DEPENDS ${openpi_cuda_source}/*.h ${openpi_cuda_source}/*.cuh
+file(GLOB_RECURSE openpi_cuda_kernels CONFIGURE_DEPENDS ${openpi_cuda_source}/*.cu)
+file(GLOB_RECURSE openpi_cuda_headers CONFIGURE_DEPENDS ${openpi_cuda_source}/*.h ${openpi_cuda_source}/*.cuh
      ${CMAKE_SOURCE_DIR}/src/backend/gpu/kernels/*.h)
 list(APPEND openpi_cuda_headers ${CMAKE_SOURCE_DIR}/src/base/hash.h)
 set(openpi_cuda_hosts)
@@ -66,7 +66,8 @@ else()
             string(APPEND openpi_cuda_said " ${arch}")
         endif()
     endforeach()
-    function(openpi_cuda_kernel name with_ptx)
+    function(openpi_cuda_kernel kernel with_ptx)
+        get_filename_component(name ${kernel} NAME_WE)
         set(codes)
         set(first)
         foreach(arch ${ARGN})
@@ -83,16 +84,16 @@ else()
             list(APPEND codes "-gencode=arch=compute_${first},code=compute_${first}")
         endif()
         add_custom_command(OUTPUT ${openpi_cuda_folder}/${name}.fatbin
-                           COMMAND sh ${CMAKE_SOURCE_DIR}/cmake/without_info.sh ${OPENPI_NVCC} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/src -fatbin $<$<CONFIG:Debug>:-DRESIDENT_WATCHDOG> ${codes} -o ${openpi_cuda_folder}/${name}.fatbin ${openpi_cuda_source}/${name}.cu
-                           DEPENDS ${openpi_cuda_source}/${name}.cu ${openpi_cuda_headers}
+                           COMMAND sh ${CMAKE_SOURCE_DIR}/cmake/without_info.sh ${OPENPI_NVCC} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/src -fatbin $<$<CONFIG:Debug>:-DRESIDENT_WATCHDOG> ${codes} -o ${openpi_cuda_folder}/${name}.fatbin ${kernel}
+                           DEPENDS ${kernel} ${openpi_cuda_headers}
                            COMMENT "CUDA kernels: ${name}" COMMAND_EXPAND_LISTS VERBATIM)
     endfunction()
     foreach(kernel IN LISTS openpi_cuda_kernels)
         get_filename_component(name ${kernel} NAME_WE)
         if(name MATCHES "_hopper$")
-            openpi_cuda_kernel(${name} OFF ${OPENPI_CUDA_HOPPER_ARCHS})
+            openpi_cuda_kernel(${kernel} OFF ${OPENPI_CUDA_HOPPER_ARCHS})
         else()
-            openpi_cuda_kernel(${name} ON ${OPENPI_CUDA_ARCHS})
+            openpi_cuda_kernel(${kernel} ON ${OPENPI_CUDA_ARCHS})
         endif()
         list(APPEND openpi_cuda_files ${openpi_cuda_folder}/${name}.fatbin)
     endforeach()

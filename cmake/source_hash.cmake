@@ -1,6 +1,6 @@
 # openpi_source_hash(VARIABLE FILE…): 16 hexadecimal digits that change with what a compiler sees of these C, C++ or CUDA
 # files, in this order. Comments and white space do not count. Tuning tables keep such hashes of the kernels that they were
-# measured with (src/model/tuning.h). A change of one of the files runs cmake again (but from a script, cmake -P).
+# measured with (src/tuning/tuning.h). A change of one of the files runs cmake again (but from a script, cmake -P).
 function(openpi_source_hash variable)
     set(text)
     foreach(file ${ARGN})

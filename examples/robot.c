@@ -10,13 +10,13 @@
  * A server that drains, because it is restarted, closes the connection: the robot executes what is left of
  * its chunk, holds still, and connects again every second.
  *
- * examples/rtc_client.py is the same in Python. WebSocket is cli/bench/ws_client.c, on libwebsockets;
+ * examples/rtc_client.py is the same in Python. WebSocket is client/ws_client.c, on libwebsockets;
  * messages are packed by msgpack-c. This robot is a DROID arm that sees grey: observe() and execute() are
  * yours.
  *
  * `make test` builds build/tests/robot. By hand, in a checkout:
- *   cc -O2 -D_POSIX_C_SOURCE=200809L -Icli/bench -o robot examples/robot.c cli/bench/ws_client.c \
- *      cli/bench/ws_address.c $(pkg-config --cflags --libs libwebsockets libuv) -lmsgpack-c -lm
+ *   cc -O2 -D_POSIX_C_SOURCE=200809L -I. -o robot examples/robot.c client/ws_client.c \
+ *      client/ws_address.c $(pkg-config --cflags --libs libwebsockets libuv) -lmsgpack-c -lm
  * where msgpack's library is msgpackc (Debian 12), with -lmsgpackc. */
 #include <math.h>
 #include <msgpack.h>
@@ -25,7 +25,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "ws_client.h"
+#include "client/ws_client.h"
 
 enum {
     SIDE = 224,

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "tokens.h"
+#include "serve/small/clock.h"
+#include "serve/who/tokens.h"
 
 struct connection {
     connections *all;

@@ -7,13 +7,13 @@
 #ifndef SERVE_CONNECTION_H
 #define SERVE_CONNECTION_H
 
-#include "dispatch.h"
-#include "history.h"
+#include "serve/schedule/dispatch.h"
+#include "serve/admin/history.h"
 #include "job.h"
-#include "log.h"
-#include "net.h"
-#include "recent.h"
-#include "watch.h"
+#include "serve/log/log.h"
+#include "serve/net/net.h"
+#include "serve/admin/recent.h"
+#include "serve/admin/watch.h"
 
 typedef struct connection connection;
 

@@ -10,12 +10,12 @@
 #ifndef SERVE_JOB_H
 #define SERVE_JOB_H
 
-#include "in_flight.h"
-#include "metrics.h"
+#include "serve/schedule/in_flight.h"
+#include "serve/admin/metrics.h"
 #include "model.h"
-#include "net.h"
+#include "serve/net/net.h"
 #include "openpi.h"
-#include "snapshot.h"
+#include "serve/admin/snapshot.h"
 
 struct connection;
 

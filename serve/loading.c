@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "fail.h"
+#include "serve/small/fail.h"
 #include "rtc.h"
 
 openpi_status loading_devices(loading *l, openpi_error *error) {

@@ -2,9 +2,9 @@
 #ifndef SERVE_LOADING_H
 #define SERVE_LOADING_H
 
-#include "device.h"
+#include "serve/schedule/device.h"
 #include "model.h"
-#include "scheduler.h"
+#include "serve/schedule/scheduler.h"
 #include "serve.h"
 
 enum { DEVICE_NAME = 32 };

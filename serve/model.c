@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fail.h"
+#include "serve/small/fail.h"
 
 void model_take_notes(model *m, const openpi_engine *engine) {
     const char *text;

@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 
-#include "log.h"
+#include "serve/log/log.h"
 #include "openpi.h"
 
 /* How a checkpoint can follow on from a chunk (rtc.h). */

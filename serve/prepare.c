@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alert.h"
-#include "clock.h"
-#include "fail.h"
+#include "serve/small/alert.h"
+#include "serve/small/clock.h"
+#include "serve/small/fail.h"
 #include "rtc.h"
-#include "thread.h"
+#include "serve/small/thread.h"
 
 enum { TRIM_MS = 4000, TRIM_MOST = 64, THREADS_MOST = 65, DIMS = OPENPI_ACTION_DIM };
 

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "fail.h"
-#include "thread.h"
+#include "serve/small/fail.h"
+#include "serve/small/thread.h"
 
 struct reload {
     reload_options options;

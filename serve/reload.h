@@ -9,9 +9,9 @@
 #ifndef SERVE_RELOAD_H
 #define SERVE_RELOAD_H
 
-#include "dispatch.h"
+#include "serve/schedule/dispatch.h"
 #include "loading.h"
-#include "log.h"
+#include "serve/log/log.h"
 #include "prepare.h"
 
 enum { RELOAD_TEXT = 700 };

@@ -1,7 +1,7 @@
 /* See rtc.h. */
 #include "rtc.h"
 
-#include "fail.h"
+#include "serve/small/fail.h"
 
 rtc_offer rtc_offered(const openpi_engine_info *engine, const openpi_session_info *session) {
     int trained = engine->rtc_max_delay > 0 && engine->rtc_mode == OPENPI_RTC_TRAINED;

@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "fail.h"
+#include "serve/small/fail.h"
 
 enum {
     REPORT_BYTES = 512,

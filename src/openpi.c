@@ -8,7 +8,7 @@
 #include "base/boundary.h"
 #include "base/guess.h"
 #include "base/report.h"
-#include "model/tuning.h"
+#include "tuning/tuning.h"
 #include "openpi_internal.h"
 
 #define TEXT_(x) #x

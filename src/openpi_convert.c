@@ -14,9 +14,9 @@
 #include "base/new_folder.h"
 #include "base/report.h"
 #include "base/threads.h"
-#include "model/export.h"
-#include "model/home.h"
-#include "model/place.h"
+#include "checkpoint/safetensors/export.h"
+#include "checkpoint/home.h"
+#include "checkpoint/place.h"
 
 static const struct {
     dtype type;

@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "model/call_kinds.h"
+#include "tuning/call_kinds.h"
 
 struct openpi_engine {
     checkpoint *checkpoint;
@@ -41,7 +41,7 @@ struct openpi_session {
     /* Tests: called before the tables go to the device, to plant faults in them. */
     void (*on_tables)(void *user, call_tables *tables);
     void *on_tables_user;
-    /* Instruments (measure/timed.h): runs the plan in a call, in place of the recording; may be NULL. */
+    /* Instruments (lab/measure/timed.h): runs the plan in a call, in place of the recording; may be NULL. */
     openpi_status (*on_run)(void *user, openpi_session *session, double *stage_ms, openpi_error *error);
     void *on_run_user;
 };

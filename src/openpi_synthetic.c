@@ -11,11 +11,11 @@
 #include "base/new_folder.h"
 #include "base/report.h"
 #include "base/threads.h"
-#include "model/checkpoint.h"
-#include "model/safetensors_write.h"
-#include "model/synth.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors/safetensors_write.h"
+#include "checkpoint/synthetic/synth.h"
 #include "policy/normalize.h"
-#include "policy/tokenizer.h"
+#include "policy/tokenizer/tokenizer.h"
 
 enum { HORIZON = 50 };
 

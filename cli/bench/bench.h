@@ -10,10 +10,10 @@
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
-#include "measure/bench.h"
-#include "measure/energy.h"
-#include "instruments/roof.h"
-#include "instruments/subject.h"
+#include "lab/measure/bench.h"
+#include "lab/measure/energy.h"
+#include "lab/verbs/roof.h"
+#include "lab/verbs/subject.h"
 
 enum { BATCHES_MAX = 16 };
 

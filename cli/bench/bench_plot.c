@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "bench.h"
-#include "draw/chart.h"
+#include "lab/draw/chart.h"
 #include "json_file.h"
 #include "output.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "bench.h"
-#include "instruments/roof.h"
+#include "lab/verbs/roof.h"
 #include "table.h"
 
 static const char *or_blank(const char *text) { return text[0] ? text : "-"; }

@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "bench.h"
-#include "ws_client.h"
+#include "client/ws_client.h"
 
 /* Milliseconds of the monotonic clock. */
 static inline double load_clock(void) {

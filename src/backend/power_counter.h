@@ -1,8 +1,8 @@
-/* A counter of the energy, power and clocks of a device. The instruments read it (measure/power.h); the
+/* A counter of the energy, power and clocks of a device. The instruments read it (lab/measure/power.h); the
  * library does not contain it.
  *
  * A vendor of GPUs whose boards have a counter fills in a table, in counter.c of its folder, and is a line in
- * measure/power_counters.c. */
+ * lab/measure/power_counters.c. */
 #ifndef BACKEND_POWER_COUNTER_H
 #define BACKEND_POWER_COUNTER_H
 

@@ -7,7 +7,7 @@
 #define MODEL_MERGED_H
 
 #include "base/threads.h"
-#include "model/tensors.h"
+#include "checkpoint/tensors.h"
 
 typedef struct merged {
     float *weight, *bias;                  /* [width][32] [width]                                          */

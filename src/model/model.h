@@ -7,7 +7,7 @@
 
 #include "backend/backend.h"
 #include "base/threads.h"
-#include "model/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "model/packing.h"
 
 enum { PATCH_INPUTS = 588, IMAGE_BYTES = 224 * 224 * 3 };

@@ -14,8 +14,8 @@
 #include "base/first_failure.h"
 #include "base/report.h"
 #include "model/chains.h"
-#include "model/damage.h"
-#include "model/synth.h"
+#include "checkpoint/damage.h"
+#include "checkpoint/synthetic/synth.h"
 
 enum { BLOCKS_PER_TASK = 8, SLICES = 64 };
 

@@ -8,7 +8,7 @@
 
 #include "backend/backend.h"
 #include "base/threads.h"
-#include "model/tensors.h"
+#include "checkpoint/tensors.h"
 
 enum { JOB_PARTS = GENERATED_PARTS };
 

@@ -7,11 +7,11 @@
 
 #include "base/arena.h"
 #include "base/report.h"
-#include "model/damage.h"
+#include "checkpoint/damage.h"
 #include "model/merged.h"
 #include "model/model.h"
 #include "model/packing.h"
-#include "model/tensor_names.h"
+#include "checkpoint/tensor_names.h"
 
 enum { NAME = 256 };
 

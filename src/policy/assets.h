@@ -2,7 +2,7 @@
 #ifndef POLICY_ASSETS_H
 #define POLICY_ASSETS_H
 
-#include "policy/robots.h"
+#include "policy/robots/robots.h"
 
 enum { ASSETS_MOST = 64, ASSETS_TEXT = 160 };
 
@@ -11,7 +11,7 @@ typedef struct assets {
     char names[ASSETS_MOST][ROBOT_ASSETS_BYTES];   /* "droid", "physical-intelligence/libero", sorted      */
 } assets;
 
-/* home: the checkpoint's folder (model/home.h). Without assets the list is empty. */
+/* home: the checkpoint's folder (checkpoint/home.h). Without assets the list is empty. */
 openpi_status assets_list(const char *home, assets *out, openpi_error *error);
 /* "droid, trossen" or "none", for sentences. Returns text. */
 const char *assets_text(const assets *list, char text[ASSETS_TEXT]);

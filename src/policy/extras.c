@@ -8,8 +8,8 @@
 #include "base/ascii.h"
 #include "base/guess.h"
 #include "base/report.h"
-#include "model/checkpoint.h"
-#include "policy/wire_parts.h"
+#include "checkpoint/checkpoint.h"
+#include "policy/wire/wire_parts.h"
 
 enum { PREFIX = sizeof "openpi/" - 1, DESCRIPTION = 96 };
 

@@ -4,7 +4,7 @@
 #ifndef POLICY_EXTRAS_H
 #define POLICY_EXTRAS_H
 
-#include "policy/wire.h"
+#include "policy/wire/wire.h"
 
 typedef struct extras {
     float noise[OPENPI_MAX_HORIZON * OPENPI_ACTION_DIM];      /* [noise_rows][32], 0 beyond the model's     */

@@ -4,10 +4,10 @@
 #define POLICY_POLICY_H
 
 #include "base/notes.h"
-#include "policy/lerobot.h"
+#include "policy/lerobot/lerobot.h"
 #include "policy/normalize.h"
-#include "policy/robots.h"
-#include "policy/tokenizer.h"
+#include "policy/robots/robots.h"
+#include "policy/tokenizer/tokenizer.h"
 
 struct openpi_policy {
     openpi_variant variant;

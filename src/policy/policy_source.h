@@ -2,7 +2,7 @@
 #ifndef POLICY_POLICY_SOURCE_H
 #define POLICY_POLICY_SOURCE_H
 
-#include "model/place.h"
+#include "checkpoint/place.h"
 #include "policy/policy.h"
 
 typedef struct policy_source {

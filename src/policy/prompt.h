@@ -3,7 +3,7 @@
 #ifndef POLICY_PROMPT_H
 #define POLICY_PROMPT_H
 
-#include "policy/tokenizer.h"
+#include "policy/tokenizer/tokenizer.h"
 
 /* The text between cleaning and tokenising. One thread; grows with the longest prompt so far. */
 typedef struct prompt_buffer prompt_buffer;

@@ -19,13 +19,13 @@
 #include "base/clock.h"
 #include "base/guess.h"
 #include "base/report.h"
-#include "model/variant.h"
+#include "checkpoint/variant.h"
 #include "policy/cameras.h"
 #include "policy/extras.h"
-#include "policy/image.h"
+#include "policy/pictures/image.h"
 #include "policy/policy.h"
 #include "policy/prompt.h"
-#include "policy/unpack.h"
+#include "policy/wire/unpack.h"
 
 enum {
     PIXELS = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3,

@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-#include "draw/chart.h"
+#include "lab/draw/chart.h"
 #include "cli.h"
-#include "draw/svg.h"
+#include "lab/draw/svg.h"
 
 /* The one thing that charts need of the command. */
 void *allocate(size_t bytes) {

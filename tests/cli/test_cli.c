@@ -1,5 +1,5 @@
 /* The verbs beside run as a user meets them: status, words and files. */
-#include "model/tensors.h"
+#include "checkpoint/tensors.h"
 #include "tiny_command.h"
 
 static void test_synth_and_inspect(void **state) {

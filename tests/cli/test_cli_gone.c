@@ -13,7 +13,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "model/tensors.h"
+#include "checkpoint/tensors.h"
 #include "openpi.h"
 #include "orbax_database.h"
 #include "orbax_write.h"

@@ -1,5 +1,5 @@
 /* openpi run as a user meets it: its results in every form, openpi's own answers, chunks, the plot. */
-#include "model/tensors.h"
+#include "checkpoint/tensors.h"
 #include "tiny_command.h"
 
 #include "policy_golden.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The robots of openpi's and of a user's TrainConfigs against the configs themselves: what openpi's transforms make of an
 observation and of model actions, and what the engine makes of them, with the robot that tools/openpi_config.py printed and,
-for openpi's configs, with --config. In openpi's environment with build/python on the path (tests/scripts/config_peer.sh).
+for openpi's configs, with --config. In openpi's environment with build/python on the path (tests/scripts/peer/config_peer.sh).
 
     compare.py CONFIGS"""
 import copy

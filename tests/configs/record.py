@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What tools/openpi_config.py prints for configs of openpi and for those of own.py, as one JSON object on stdout: by name
-the robot, or the sentence that refuses the config. Runs in openpi's environment (tests/scripts/config_peer.sh).
+the robot, or the sentence that refuses the config. Runs in openpi's environment (tests/scripts/peer/config_peer.sh).
 
     record.py openpi_config.py openpi|own.py"""
 import contextlib

@@ -13,7 +13,7 @@
 #include <math.h>
 
 #include "openpi_internal.h"
-#include "policy/image.h"
+#include "policy/pictures/image.h"
 #include "policy/policy.h"
 #include "policy/prompt.h"
 #include "verify_rows.h"

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "measure/ladder.h"
-#include "measure/rounding.h"
+#include "lab/measure/ladder.h"
+#include "lab/measure/rounding.h"
 #include "openpi_internal.h"
 #include "verify_rows.h"
 

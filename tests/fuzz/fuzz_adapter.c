@@ -1,7 +1,7 @@
 /* A PEFT adapter: the input is adapter_config.json, a byte 0, and adapter_model.safetensors. Opened,
  * described, its factors read, and applied to a weight of the shape that they ask for. */
 #include "fuzz.h"
-#include "model/adapter.h"
+#include "checkpoint/adapter/adapter.h"
 
 static char folder[] = "/dev/shm/openpi_fuzz_XXXXXX";      /* in memory */
 static int made;

@@ -6,7 +6,7 @@
 #include <strings.h>
 
 #include "fuzz.h"
-#include "serve/admin.h"
+#include "serve/admin/admin.h"
 
 static const char key[] = "sesame";
 static int drained, reloaded;

@@ -3,7 +3,7 @@
  * its bytes. A chunk that the input ends before is missing. An array that is read whole and one that is
  * read in pieces are the same. */
 #include "fuzz.h"
-#include "model/zarr_reader.h"
+#include "checkpoint/jax/zarr_reader.h"
 
 static const struct { const char *header; int first, second; } arrays[] = {
     {"[6,10],\"chunks\":[6,10],\"dtype\":\"<f4\"", 1, 1},

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "serve/net_inside.h"
+#include "serve/net/net_inside.h"
 
 enum { TURNS = 400 };
 

@@ -1,7 +1,7 @@
 /* Pictures: the input as a PNG or JPEG file, decoded and resized by both methods; as EXIF in memory of its
  * size; and as raw pixels, whose element type, layout and sides its first three bytes choose. */
 #include "fuzz.h"
-#include "policy/image.h"
+#include "policy/pictures/image.h"
 #include "policy/orientation.h"
 
 enum { SIDE = OPENPI_IMAGE_SIZE };

@@ -6,10 +6,10 @@
 #include "../support/scratch.h"
 #include "base/file.h"
 #include "fuzz.h"
-#include "model/tensors.h"
-#include "policy/lerobot.h"
+#include "checkpoint/tensors.h"
+#include "policy/lerobot/lerobot.h"
 #include "policy/normalize.h"
-#include "policy/robots.h"
+#include "policy/robots/robots.h"
 
 #define CHECKPOINT GOLDEN "/lerobot/pi05_mean_std/checkpoint/"
 

@@ -5,7 +5,7 @@
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "fuzz.h"
-#include "model/ocdbt.h"
+#include "checkpoint/jax/ocdbt.h"
 
 openpi_status __wrap_file_reader_open(const char *path, file_reader *reader, openpi_error *error);
 void __wrap_file_reader_close(file_reader *reader);

@@ -3,7 +3,7 @@
  * reader to its bounds. */
 #include "base/file.h"
 #include "fuzz.h"
-#include "model/tensors.h"
+#include "checkpoint/tensors.h"
 
 openpi_status __wrap_file_reader_open(const char *path, file_reader *reader, openpi_error *error);
 void __wrap_file_reader_close(file_reader *reader);

@@ -1,6 +1,6 @@
 /* A tokenizer's file, SentencePiece's or Hugging Face's: read, and if it is one, used on a few texts. */
 #include "fuzz.h"
-#include "policy/tokenizer.h"
+#include "policy/tokenizer/tokenizer.h"
 
 static const char *const texts[] = {
     "", "pick up the red cup", "  déjà vu — 青い箱 🙂\n\n\t",

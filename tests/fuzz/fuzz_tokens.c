@@ -2,7 +2,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "serve/tokens.h"
+#include "serve/who/tokens.h"
 
 /* tokens_open wants a path: an unlinked file in memory, written anew each time. */
 static const char *as_file(const uint8_t *data, size_t size) {

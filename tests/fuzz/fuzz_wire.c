@@ -1,7 +1,7 @@
 /* The message of a client: decoded, and every field read as every type. */
 #include "fuzz.h"
-#include "policy/image.h"
-#include "policy/wire.h"
+#include "policy/pictures/image.h"
+#include "policy/wire/wire.h"
 
 static volatile uint8_t sink;
 

@@ -1,7 +1,7 @@
 /* An array's .zarray and a reader that opens it: a header that is accepted has sizes that hang together,
  * and an array without a chunk is zeros. */
 #include "fuzz.h"
-#include "model/zarr_reader.h"
+#include "checkpoint/jax/zarr_reader.h"
 
 enum { SMALL = 1 << 16 };
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "fake_session.h"
-#include "model/tuning.h"
+#include "tuning/tuning.h"
 
 static const op *op_named(const plan *plan, const char *name) {
     for (int i = 0; i < plan->count; i++)

@@ -2,7 +2,7 @@
  * wait for each other, so all clusters have to be on the card at once: 15, and 64 of the kernel for many
  * rows. Over a driver that is not there, so this runs everywhere. The card holds no resident vision
  * kernel (test_vision_fits), which is asked for last. */
-#include "backend/gpu/cuda/resident_long.h"
+#include "backend/gpu/cuda/resident/many/resident_long.h"
 #include "fake_launches.h"
 
 /* Two kernels for few rows, shifts among them and apart, with an exchange each. */

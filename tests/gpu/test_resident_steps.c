@@ -1,6 +1,6 @@
 /* Which steps the resident denoise kernels take as one launch, on plans of the full model. Neither a GPU nor
  * weights are needed: only sizes count. */
-#include "backend/gpu/cuda/resident_family.h"
+#include "backend/gpu/cuda/resident/few/resident_family.h"
 #include "full_plans.h"
 
 static int prompt = 20, samples = 1, max_delay = 0;

@@ -1,8 +1,8 @@
 /* Whether the resident vision kernel is used, by what the driver says when the device opens: its blocks, one
  * a multiprocessor, wait for each other, so all of them have to be on the card at once. And what it is
  * launched with. Over a driver that is not there, so this runs everywhere. */
-#include "backend/gpu/cuda/resident.h"
-#include "backend/gpu/cuda/vision.h"
+#include "backend/gpu/cuda/resident/few/resident.h"
+#include "backend/gpu/cuda/resident/vision/vision.h"
 #include "fake_launches.h"
 
 enum { LAYERS = 2, MULTIPROCESSORS = 132 };

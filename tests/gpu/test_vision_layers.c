@@ -2,7 +2,7 @@
  * weights are needed: only sizes count. */
 #include <string.h>
 
-#include "backend/gpu/cuda/vision_layers.h"
+#include "backend/gpu/cuda/resident/vision/vision_layers.h"
 #include "full_plans.h"
 
 /* As a device that has the kernel makes the model: with folds of the norms. */

@@ -14,9 +14,9 @@
 
 #include "backend/gpu/cuda/counter.h"
 #include "base/report.h"
-#include "measure/bench.h"
-#include "measure/energy.h"
-#include "model/tuning.h"
+#include "lab/measure/bench.h"
+#include "lab/measure/energy.h"
+#include "tuning/tuning.h"
 #include "openpi_internal.h"
 
 static void near(const char *what, double got, double expected, double part) {

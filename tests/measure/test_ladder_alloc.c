@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "allocator.h"
-#include "measure/ladder.h"
+#include "lab/measure/ladder.h"
 
 #if ALLOCATOR
 

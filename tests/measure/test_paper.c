@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "measure/paper.h"
+#include "lab/paper/paper.h"
 
 #define RESULTS TESTS_DIR "/../docs/results/h200/"
 

@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "backend/gpu/cuda/counter.h"
-#include "measure/power.h"
-#include "measure/rapl.h"
+#include "lab/measure/power.h"
+#include "lab/measure/rapl.h"
 #include "scratch.h"
 
 /* ---- an NVML of our own ---------------------------------------------------------------------------- */

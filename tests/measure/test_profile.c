@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "measure/costs.h"
-#include "measure/profile.h"
+#include "lab/measure/costs.h"
+#include "lab/measure/profile.h"
 #include "scratch.h"
 
 #include "command.h"

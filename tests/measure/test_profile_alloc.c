@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "allocator.h"
-#include "measure/breakdown.h"
-#include "measure/profile.h"
-#include "measure/trace.h"
+#include "lab/measure/breakdown.h"
+#include "lab/measure/profile.h"
+#include "lab/measure/trace.h"
 #include "openpi_internal.h"
 
 #if ALLOCATOR

@@ -10,8 +10,8 @@
 #include <cmocka.h>
 #include <zlib.h>
 
-#include "measure/breakdown.h"
-#include "measure/trace.h"
+#include "lab/measure/breakdown.h"
+#include "lab/measure/trace.h"
 #include "scratch.h"
 
 #include "command.h"

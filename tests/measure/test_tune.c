@@ -12,9 +12,9 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "measure/tune.h"
-#include "measure/tune_parts.h"
-#include "measure/workload.h"
+#include "lab/tune/tune.h"
+#include "lab/tune/tune_parts.h"
+#include "lab/measure/workload.h"
 #include "openpi_internal.h"
 #include "scratch.h"
 

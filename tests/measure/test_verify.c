@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "measure/verify_case.h"
+#include "lab/verify/verify_case.h"
 #include "random_numbers.h"
 #include "scratch.h"
 #include "verify_rows.h"

@@ -11,7 +11,7 @@
 
 #include "adapter_write.h"
 #include "base/notes.h"
-#include "model/adapter.h"
+#include "checkpoint/adapter/adapter.h"
 #include "orbax_write.h"
 #include "policy_golden.h"
 

@@ -17,7 +17,7 @@
 #include "adapter_write.h"
 #include "base/json.h"
 #include "held.h"
-#include "model/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "orbax_write.h"
 #include "policy_golden.h"
 

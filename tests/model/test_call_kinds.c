@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "base/report.h"
-#include "model/call_kinds.h"
-#include "model/tuning.h"
+#include "tuning/call_kinds.h"
+#include "tuning/tuning.h"
 
 enum { OPS = 3, LONGEST = 10, SHORT = 4, PICTURE_ROWS = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS, MOST = 16 };
 

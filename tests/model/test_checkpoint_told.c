@@ -16,8 +16,8 @@
 
 #include "actions.h"
 #include "conversion.h"
-#include "model/checkpoint.h"
-#include "model/tensors_build.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/tensors_build.h"
 
 enum { DIMS = 8 };               /* of the narrow model */
 

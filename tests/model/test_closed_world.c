@@ -1,4 +1,4 @@
-/* model/closed_world.c: every row of the table does what it says, and docs/closed-world.md is the table.
+/* checkpoint/closed_world.c: every row of the table does what it says, and docs/closed-world.md is the table.
  * `test_closed_world page` prints that page. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "model/closed_world.h"
+#include "checkpoint/closed_world.h"
 #include "policy_golden.h"
 
 static openpi_error error = OPENPI_ERROR_INIT;
@@ -109,8 +109,8 @@ static const char head[] =
     "change no action, or the checkpoint is refused with a sentence that names the key. So a setting that this\n"
     "engine does not compute cannot be skipped in silence. Processors' steps run in the order of their files;\n"
     "a step with another `registry_name` than those below is refused as well.\n\n"
-    "This page is written from the table in `src/model/closed_world.c`, and a test compares the two. A key that\n"
-    "LeRobot has and the table lacks is a bug here: please report the sentence.\n";
+    "This page is written from the table in `src/checkpoint/closed_world.c`, and a test compares the two. A key\n"
+    "that LeRobot has and the table lacks is a bug here: please report the sentence.\n";
 
 static const struct {
     const char *where, *title;

@@ -13,8 +13,8 @@
 #include "adapter_write.h"
 #include "base/json.h"
 #include "conversion.h"
-#include "model/checkpoint.h"
-#include "model/tensors_build.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/tensors_build.h"
 
 #define ORBAX TESTS_DIR "/orbax/"
 #define EMBED_TOKENS "paligemma_with_expert.paligemma.model.language_model.embed_tokens.weight"

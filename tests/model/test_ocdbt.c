@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "model/ocdbt.h"
+#include "checkpoint/jax/ocdbt.h"
 #include "ocdbt_write.h"
 #include "policy_golden.h"
 #include "scratch.h"

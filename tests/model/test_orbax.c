@@ -14,9 +14,9 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "folder_copy.h"
-#include "model/checkpoint.h"
-#include "model/ocdbt.h"
-#include "model/tensors.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/jax/ocdbt.h"
+#include "checkpoint/tensors.h"
 #include "policy_golden.h"
 #include "scratch.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "actions.h"
-#include "model/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "orbax_write.h"
 #include "policy_golden.h"
 #include "scratch.h"

@@ -16,8 +16,8 @@
 #include "base/file.h"
 #include "base/sanitizer.h"
 #include "folder_copy.h"
-#include "model/ocdbt.h"
-#include "model/tensors.h"
+#include "checkpoint/jax/ocdbt.h"
+#include "checkpoint/tensors.h"
 #include "policy_golden.h"
 #include "scratch.h"
 

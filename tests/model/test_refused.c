@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 #include "folder_copy.h"
-#include "model/checkpoint.h"
-#include "model/orbax_folder.h"
-#include "model/tensors.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/jax/orbax_folder.h"
+#include "checkpoint/tensors.h"
 #include "ocdbt_write.h"
 #include "policy_golden.h"
 #include "scratch.h"

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/json.h"
-#include "model/tensors.h"
+#include "checkpoint/tensors.h"
 #include "scratch.h"
 
 static openpi_error error = OPENPI_ERROR_INIT;

@@ -11,11 +11,11 @@
 
 #include "base/hash.h"
 #include "base/json.h"
-#include "model/checkpoint.h"
-#include "model/synth.h"
-#include "model/tensors_build.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/synthetic/synth.h"
+#include "checkpoint/tensors_build.h"
 #include "policy/normalize.h"
-#include "policy/tokenizer.h"
+#include "policy/tokenizer/tokenizer.h"
 #include "structs.h"
 #include "scratch.h"
 

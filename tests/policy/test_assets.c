@@ -1,5 +1,5 @@
-/* model/home.c and policy/assets.c: the folder of a checkpoint's other files, whichever of its folders is
- * given, and which of its statistics a policy takes. The checkpoints are small ones that orbax-checkpoint
+/* checkpoint/home.c and policy/assets.c: the folder of a checkpoint's other files, whichever of its folders
+ * is given, and which of its statistics a policy takes. The checkpoints are small ones that orbax-checkpoint
  * wrote. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/json.h"
-#include "model/home.h"
+#include "checkpoint/home.h"
 #include "policy/assets.h"
 #include "policy_golden.h"
 #include "scratch.h"

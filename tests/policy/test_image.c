@@ -1,5 +1,5 @@
-/* policy/image.c and image_decode.c against openpi's resized pictures, LeRobot's, and Pillow's decoded
- * ones. */
+/* policy/pictures/image.c and image_decode.c against openpi's resized pictures, LeRobot's, and Pillow's
+ * decoded ones. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -13,8 +13,8 @@
 #include <jansson.h>
 
 #include "base/file.h"
-#include "model/tensors.h"
-#include "policy/image.h"
+#include "checkpoint/tensors.h"
+#include "policy/pictures/image.h"
 #include "policy/orientation.h"
 #include "structs.h"
 

@@ -1,5 +1,5 @@
-/* policy/lerobot.c: LeRobot's checkpoints and pipelines against LeRobot's own numbers, bit for bit; and what
- * a pipeline may not hold. */
+/* policy/lerobot/lerobot.c: LeRobot's checkpoints and pipelines against LeRobot's own numbers, bit for bit;
+ * and what a pipeline may not hold. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* What a LeRobot checkpoint tells (policy/lerobot_notes.c), statistics that are given to one that has none,
- * tokenizers by name, and LeRobot's eps where a span or a deviation is 0. */
+/* What a LeRobot checkpoint tells (policy/lerobot/lerobot_notes.c), statistics that are given to one that
+ * has none, tokenizers by name, and LeRobot's eps where a span or a deviation is 0. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* policy/robots_limits.c: limits of a robot's file, as they are read and as they hold a state and actions. */
+/* policy/robots/robots_limits.c: limits of a robot's file, as they are read and as they hold a state and
+ * actions. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* policy/robots_starts.c: where each action of a robot starts in its state, as its record says it, and the
- * value in the action's units. */
+/* policy/robots/robots_starts.c: where each action of a robot starts in its state, as its record says it,
+ * and the value in the action's units. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* policy/robots.c and configs.c: the built-in records, the JSON form and its faults, ALOHA's transform, the
- * examples of docs/robots.md. */
+/* policy/robots/robots.c and configs.c: the built-in records, the JSON form and its faults, ALOHA's
+ * transform, the examples of docs/robots.md. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "policy/configs.h"
-#include "policy/robots.h"
+#include "policy/robots/robots.h"
 #include "policy_golden.h"
 
 /* ---- ALOHA ---------------------------------------------------------------------------------------- */

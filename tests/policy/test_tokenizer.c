@@ -13,8 +13,8 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "policy/tokenizer.h"
-#include "policy/vocabulary.h"
+#include "policy/tokenizer/tokenizer.h"
+#include "policy/tokenizer/vocabulary.h"
 #include "scratch.h"
 
 #define SAVED GOLDEN "/lerobot/pi05/checkpoint/tokenizer/tokenizer.json"

@@ -11,7 +11,7 @@
 
 #include "base/json.h"
 #include "policy/configs.h"
-#include "policy/robots.h"
+#include "policy/robots/robots.h"
 #include "policy_golden.h"
 
 static json_t *recorded(const char *path) {

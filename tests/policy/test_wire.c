@@ -1,5 +1,5 @@
-/* policy/wire.c: what openpi's client really sends (the requests of the goldens, bytes of its packer), and
- * what must not get through. */
+/* policy/wire/wire.c: what openpi's client really sends (the requests of the goldens, bytes of its packer),
+ * and what must not get through. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "policy/wire.h"
+#include "policy/wire/wire.h"
 
 static uint64_t fnv1a64(const void *data, size_t bytes) {
     uint64_t hash = 0xCBF29CE484222325u;

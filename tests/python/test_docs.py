@@ -1,7 +1,7 @@
 """The blocks of the package's pages run as they stand: ```python in this process, ```sh in a shell.
 
 Both run in a folder that has the checkpoints which the pages name, as tiny models. A block of commands that are not
-installed here is skipped, by their names: tests/scripts/lerobot_peer.sh and ray_peer.sh run those.
+installed here is skipped, by their names: tests/scripts/peer/lerobot_peer.sh and ray_peer.sh run those.
 """
 
 import contextlib

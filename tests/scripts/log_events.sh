@@ -15,7 +15,7 @@ events() {
 # rows FILE: the first column of the table of events
 rows() { awk '/^\| `event` \|/ { on = 1; next } on && !/^\|/ { exit } on { print $0 }' "$1" | cut -d'|' -f2 | grep -oE '`[^`]+`' | tr -d '`' | sort; }
 
-events serve/*.c >"$box/code"
+events $(find serve -name "*.c" | sort) >"$box/code"
 rows docs/serve.md >"$box/page"
 diff "$box/page" "$box/code" >"$box/diff" || { echo "docs/serve.md (<) and serve/*.c (>) have different events:"; cat "$box/diff"; exit 1; }
 

@@ -26,22 +26,22 @@ plant() {
 plant src/base/json.c '#include "ops/ops.h"' 'may not include ops/ops.h'
 plant src/ops/reference.c '#include "model/plan.h"' 'may not include model/plan.h'
 plant src/model/plan.c '#include "backend/cpu/isa.h"' 'may not include backend/cpu/isa.h'
-plant src/model/plan.c '#include "policy/image.h"' 'may not include policy/image.h'
+plant src/model/plan.c '#include "policy/pictures/image.h"' 'may not include policy/pictures/image.h'
 plant src/backend/cpu/cpu.c '#include "model/plan.h"' 'may not include model/plan.h'
-plant src/policy/image.c '#include "backend/backend.h"' 'may not include backend/backend.h'
-plant src/session.c '#include "measure/bench.h"' 'may not include measure/bench.h'
+plant src/policy/pictures/image.c '#include "backend/backend.h"' 'may not include backend/backend.h'
+plant src/session.c '#include "lab/measure/bench.h"' 'may not include lab/measure/bench.h'
 plant cli/run.c '#include "openpi_internal.h"' 'may not include openpi_internal.h'
-plant cli/draw/chart.c '#include "measure/bench.h"' 'may not include measure/bench.h'
-plant cli/instruments/tune.c '#include "report/report.h"' 'may not include report/report.h'
+plant lab/draw/chart.c '#include "lab/measure/bench.h"' 'may not include lab/measure/bench.h'
+plant lab/verbs/tune.c '#include "report/report.h"' 'may not include report/report.h'
 plant include/openpi.h '#include "base/dtype.h"' 'may not include base/dtype.h'
-plant src/backend/gpu/cuda/counter.c '#include "measure/power.h"' 'may not include measure/power.h'
-plant src/measure/power.c '/* as NVML says */' 'names a vendor of GPUs outside of its folder'
-plant src/measure/power.c '/* as ROCm says */' 'names a vendor of GPUs outside of its folder'
-plant src/policy/image.c 'void f(void) { const char *e = getenv("HOME"); (void)e; }' 'not in a library'
+plant src/backend/gpu/cuda/counter.c '#include "lab/measure/power.h"' 'may not include lab/measure/power.h'
+plant lab/measure/power.c '/* as NVML says */' 'names a vendor of GPUs outside of its folder'
+plant lab/measure/power.c '/* as ROCm says */' 'names a vendor of GPUs outside of its folder'
+plant src/policy/pictures/image.c 'void f(void) { const char *e = getenv("HOME"); (void)e; }' 'not in a library'
 plant src/base/file.c 'void f(void) { exit(1); }' 'not in a library'
 plant src/base/file.c 'void f(void) { fputs("x", stderr); }' 'not in a library'
 plant cli/run.c 'void f(void) { json_t *t = json_loads("{}", 0, NULL); (void)t; }' "expected json_parse of base/json.h"
-plant src/measure/bench.c 'void f(void) { json_t *t = json_load_file("x", 0, NULL); (void)t; }' "expected json_parse of base/json.h"
+plant lab/measure/bench.c 'void f(void) { json_t *t = json_load_file("x", 0, NULL); (void)t; }' "expected json_parse of base/json.h"
 
 bash "$SOURCE/tools/form-check" "$SOURCE" || status=1
 

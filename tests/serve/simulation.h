@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "scheduler.h"
+#include "serve/schedule/scheduler.h"
 
 enum { SIM_ROBOTS = 80, SIM_DEVICES = 2, SIM_LATENCIES = 20000 };
 

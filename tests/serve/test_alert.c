@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "alert.h"
+#include "serve/small/alert.h"
 
 static void it_ends(void **state) {
     (void)state;

@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <cmocka.h>
 
-#include "attempts.h"
+#include "serve/who/attempts.h"
 
 enum { SECOND = 1000000000, RATE = 8 };
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "metrics.h"
+#include "serve/admin/metrics.h"
 
 static char *written(metrics *m, const metrics_now *now) {
     text out = {.data = NULL};

@@ -1,5 +1,5 @@
-/* A reply that the thread that made it sends itself (serve/net_sender.c): its bytes on a connection of this
- * machine, and when nothing may be sent. */
+/* A reply that the thread that made it sends itself (serve/net/net_sender.c): its bytes on a connection of
+ * this machine, and when nothing may be sent. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,8 +10,8 @@
 #include <time.h>
 #include <cmocka.h>
 
-#include "net.h"
-#include "net_sender.h"
+#include "serve/net/net.h"
+#include "serve/net/net_sender.h"
 #include "websocket.h"
 
 enum { SMALL = 4096, SECONDS = 20 };         /* SECONDS: most that a client waits, no model computes     */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <cmocka.h>
 
-#include "recent.h"
+#include "serve/admin/recent.h"
 
 static void must_be(double found, double expected) {
     if (fabs(found - expected) > 1e-6 * fabs(expected) + 1e-12)

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "scheduler.h"
+#include "serve/schedule/scheduler.h"
 
 enum { PEOPLE = 12, DEVICES = 3, RESERVED = 3 };
 static const int64_t ms = 1000000;

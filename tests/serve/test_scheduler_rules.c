@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "pace.h"
-#include "rhythm.h"
-#include "scheduler.h"
+#include "serve/schedule/pace.h"
+#include "serve/schedule/rhythm.h"
+#include "serve/schedule/scheduler.h"
 
 enum { CONNECTIONS = 8 };
 static const int64_t ms = 1000000;

@@ -1,6 +1,6 @@
-/* One call of a device for several robots (serve/device.c). Where the model refuses the numbers of one robot,
- * which only computing can show, that robot gets a sentence. Each other robot gets what it gets alone. Where
- * the device is lost, all of them get the same sentence. */
+/* One call of a device for several robots (serve/schedule/device.c). Where the model refuses the numbers of
+ * one robot, which only computing can show, that robot gets a sentence. Each other robot gets what it gets
+ * alone. Where the device is lost, all of them get the same sentence. */
 #include <float.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 
 #include "policy_golden.h"
 #include "aloha_requests.h"
-#include "serve/device.h"
+#include "serve/schedule/device.h"
 #include "serve/messages.h"
 #include "serve/prepare.h"
 

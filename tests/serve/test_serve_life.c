@@ -19,8 +19,8 @@
 #include "small_robot.h"
 #include "host_robot.h"
 #include "admin_client.h"
-#include "serve/drain.h"
-#include "serve/net.h"
+#include "serve/schedule/drain.h"
+#include "serve/net/net.h"
 
 #define ALOHA_MODEL "--synthetic tiny --threads 2 --horizon 5"
 #define ALOHA ALOHA_MODEL " --robot aloha"

@@ -15,7 +15,7 @@
 #include "served.h"
 #include "websocket.h"
 #include "admin_client.h"
-#include "serve/log.h"
+#include "serve/log/log.h"
 
 #define TINY "--synthetic tiny --robot aloha --threads 2 --horizon 5 --steps 1"
 static const int64_t second = 1000000000;

@@ -1,5 +1,6 @@
-/* What the admin page polls (serve/state.c): the model's notes, the warnings of the log and the last two
- * minutes, written for a server that is made up. And what those keep: serve/history.c, serve/log_recent.c. */
+/* What the admin page polls (serve/admin/state.c): the model's notes, the warnings of the log and the last
+ * two minutes, written for a server that is made up. And what those keep: serve/admin/history.c,
+ * serve/log/log_recent.c. */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -11,7 +12,7 @@
 #include <cmocka.h>
 
 #include "policy_golden.h"
-#include "serve/state.h"
+#include "serve/admin/state.h"
 
 enum { H = 5, ARMS = 14 };
 

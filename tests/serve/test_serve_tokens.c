@@ -13,7 +13,7 @@
 #include "served.h"
 #include "websocket.h"
 #include "serve/serve.h"
-#include "serve/tokens.h"
+#include "serve/who/tokens.h"
 
 #define TINY "--synthetic tiny --robot aloha --horizon 5 --steps 1"
 

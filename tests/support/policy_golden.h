@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "model/tensors.h"
+#include "checkpoint/tensors.h"
 #include "openpi.h"
 
 #define WORKS(call)                                                                        \

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "measure/verify.h"
+#include "lab/verify/verify.h"
 
 enum { ROWS = 64 };
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "fake_smi.h"
-#include "measure/power.h"
+#include "lab/measure/power.h"
 
 static fake_smi *fake;
 

@@ -1,7 +1,7 @@
 /* A driver whose device is the host: memory of malloc, streams that do everything at once, graphs that are
  * lists of launches with a copy of their arguments. It refuses a launch that asks for what no block has: more
  * than one thread, clusters, more shared memory than the device's. The driver that fails on purpose is
- * tests/support/fake_gpu.h. */
+ * tests/support/gpu/fake_gpu.h. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,0 +1,20 @@
+/* Text files, gzipped or plain: one writer and one reader for both. */
+#ifndef CLI_GZ_H
+#define CLI_GZ_H
+
+#include "cli/cli.h"
+
+typedef struct gz gz;
+
+/* Writes to an output that is open (output.h), gzip where its path ends in .gz. Errors of writing stay until
+ * the close. NULL with the reason said. */
+gz *gz_create(const verb *verb, const char *path);
+void gz_write(gz *gz, const char *text, size_t bytes);
+/* Reads gzip or plain, whichever it is; "-" is standard input. NULL with the reason said. */
+gz *gz_open(const verb *verb, const char *path);
+/* The next byte, or -1 at the end or at an error, which gz_close reports. */
+int gz_next(gz *gz);
+/* END_FINE, or the code to end with, having said why the file could not be read or written to its end. */
+int gz_close(gz *gz);
+
+#endif

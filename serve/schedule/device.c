@@ -1,0 +1,260 @@
+/* See device.h.
+ *
+ * Note: every size of batch that is measured has a session of its own, because a device takes its kernels for
+ * the rows that a session is made for: fewer samples would run slower there. */
+#include "device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/small/clock.h"
+#include "serve/small/fail.h"
+#include "serve/messages.h"
+
+enum {
+    DIMS = OPENPI_ACTION_DIM,
+    PIXELS = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3,
+    TRIALS = 4,                  /* of a batch size                                                        */
+    ENOUGH_NS = 1000000000,      /* for the trials of a batch size                                         */
+    SIZES = 7,                   /* of batches: 1, 2, 4, … OPENPI_MAX_BATCH                                */
+};
+_Static_assert(1 << (SIZES - 1) == OPENPI_MAX_BATCH, "every power of two up to the largest batch is a size");
+
+/* For batches of up to `batch` samples. */
+typedef struct sized_session {
+    int batch;
+    openpi_session *session;
+} sized_session;
+
+struct device {
+    device_options options;
+    openpi_engine_options engine_options;
+    openpi_engine *engine;
+    sized_session sizes[SIZES];  /* for batches of 1, 2, 4, … and the largest                              */
+    int size_count;
+    openpi_engine_info engine_info;
+    openpi_session_info session_info;
+    batch_times times;
+    openpi_sample *samples;      /* [batch]                                                                */
+    openpi_rtc *rtc;             /* [batch]                                                                */
+    float *noise;                /* [batch][horizon][32]                                                   */
+    float *model_actions;        /* [batch][horizon][32]                                                   */
+    double *actions;             /* [horizon][action_dim]                                                  */
+};
+
+static size_t chunk_numbers(const device *d) { return (size_t)d->session_info.horizon * DIMS; }
+
+/* The smallest session that takes so many samples. */
+static openpi_session *session_for(const device *d, int count) {
+    int i = 0;
+    while (d->sizes[i].batch < count) i++;
+    return d->sizes[i].session;
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------------- */
+
+/* Keeps a job's actions for the connection's next request; unnormalises and packs them. */
+static openpi_status write_reply(device *d, job *job, const float *model_actions, double model_ms,
+                                 openpi_error *error) {
+    int horizon = d->session_info.horizon, dims = d->options.model->info.action_dim;
+    SERVE_TRY(openpi_request_keep(job->request, model_actions, horizon, job->chunk, chunk_numbers(d),
+                                  error));
+    SERVE_TRY(openpi_request_finish(job->request, model_actions, horizon, d->actions,
+                                    (size_t)horizon * (size_t)dims, error));
+    reply reply = {.actions = d->actions,
+                   .horizon = horizon,
+                   .action_dim = dims,
+                   .model_ms = model_ms,
+                   .infer_ms = clock_now() - job->at_ms[MOMENT_ARRIVED],
+                   .prev_total_ms = job->prev_total_ms,
+                   .rtc = job->rtc_asked,
+                   .rtc_applied = job->rtc.mode != OPENPI_RTC_OFF,
+                   .rtc_delay = job->rtc.delay,
+                   .rtc_weight = job->rtc_weight,
+                   .truncated = job->truncated};
+    job->answer.bytes = reply_write(&reply, job->answer.data, job->answer_capacity);
+    snapshot_reply(job->snapshot, &reply);
+    return OPENPI_OK;
+}
+
+static openpi_status compute(device *d, job *const *jobs, int count, openpi_error *error) {
+    openpi_timing timing = OPENPI_TIMING_INIT;
+    for (int i = 0; i < count; i++) {
+        d->samples[i] = jobs[i]->sample;
+        d->rtc[i] = jobs[i]->rtc;
+        memcpy(d->noise + (size_t)i * chunk_numbers(d), jobs[i]->noise, chunk_numbers(d) * sizeof(float));
+    }
+    SERVE_TRY(openpi_session_run_rtc(session_for(d, count), d->samples, d->rtc, count, d->noise,
+                                     d->model_actions, &timing, error));
+    for (int i = 0; i < count; i++) {
+        openpi_error own = OPENPI_ERROR_INIT;
+        const float *model_actions = d->model_actions + (size_t)i * chunk_numbers(d);
+        openpi_status status = write_reply(d, jobs[i], model_actions, timing.total_ms, &own);
+        if (status != OPENPI_OK) job_refuse(jobs[i], status, own.message);
+    }
+    return OPENPI_OK;
+}
+
+/* A sample that the model cannot take fails its whole batch; then each is computed alone. */
+openpi_status device_run(device *d, job *const *jobs, int count, openpi_error *error) {
+    openpi_status status = compute(d, jobs, count, error);
+    if (status == OPENPI_OK) return status;
+    int alone = count > 1 && status == OPENPI_BAD_INPUT;
+    for (int i = 0; i < count; i++) {
+        if (alone) status = compute(d, jobs + i, 1, error);
+        if (status != OPENPI_OK) job_refuse(jobs[i], status, error->message);
+    }
+    return status;
+}
+
+/* ---- the first calls -------------------------------------------------------------------------------- */
+
+/* A picture in every slot, the longest prompt. */
+typedef struct made_up {
+    uint8_t *picture;
+    int32_t *tokens;
+    float state[DIMS];
+} made_up;
+
+static openpi_status make_up(device *d, made_up *m, openpi_error *error) {
+    int count = d->session_info.max_prompt;
+    m->picture = calloc(PIXELS, 1);
+    m->tokens = calloc((size_t)count, sizeof *m->tokens);
+    if (!m->picture || !m->tokens) return fail(error, OPENPI_NO_MEMORY, "out of memory: the first call");
+    for (int i = 0; i < count; i++) m->tokens[i] = 2;
+    for (int b = 0; b < d->options.session.batch; b++) {
+        openpi_sample *sample = &d->samples[b];
+        *sample = (openpi_sample)OPENPI_SAMPLE_INIT;
+        for (int slot = 0; slot < OPENPI_CAMERAS; slot++) {
+            sample->images[slot] = m->picture;
+            sample->image_mask[slot] = 1;
+        }
+        sample->tokens = m->tokens;
+        sample->token_count = count;
+        sample->state = m->state;
+    }
+    return OPENPI_OK;
+}
+
+/* The same sizes, kernels and calls: other weights only. */
+static int is_like(const device *d, const device *other) {
+    if (!other) return 0;
+    const openpi_engine_info *a = &d->engine_info, *b = &other->engine_info;
+    const openpi_session_info *m = &d->session_info, *n = &other->session_info;
+    return a->variant == b->variant && a->dtype == b->dtype && a->weights == b->weights &&
+           a->parameters == b->parameters && a->weight_bytes == b->weight_bytes &&
+           !strcmp(a->path, b->path) && m->horizon == n->horizon && m->steps == n->steps &&
+           m->max_prompt == n->max_prompt && m->operations == n->operations && m->recorded == n->recorded;
+}
+
+static int by_time(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The median of a few calls, without the first one. Where calls are slow, or others compute on the device,
+ * one is enough. */
+static openpi_status measure_batch(device *d, int batch, int64_t *ns, openpi_error *error) {
+    int64_t trials[TRIALS], begin = clock_ns();
+    int count = 0, most = is_like(d, d->options.like) ? 1 : TRIALS;
+    do {
+        int64_t start = clock_ns();
+        SERVE_TRY(openpi_session_run(session_for(d, batch), d->samples, batch, NULL, d->model_actions, NULL,
+                                     error));
+        trials[count++] = clock_ns() - start;
+    } while (count < most && clock_ns() - begin < ENOUGH_NS);
+    int first = count > 1;
+    qsort(trials + first, (size_t)(count - first), sizeof *trials, by_time);
+    *ns = trials[first + (count - first) / 2] > 0 ? trials[first + (count - first) / 2] : 1;
+    return OPENPI_OK;
+}
+
+static openpi_status measure(device *d, openpi_error *error) {
+    batch_time measured[SIZES];
+    const openpi_engine_options *o = &d->engine_options;
+    for (int i = 0; i < d->size_count; i++) {
+        if (o->cancel && o->cancel(o->progress_user))
+            return fail(error, OPENPI_CANCELLED, "the first calls were cancelled");
+        measured[i].batch = d->sizes[i].batch;
+        SERVE_TRY(measure_batch(d, measured[i].batch, &measured[i].ns, error));
+    }
+    if (!batch_times_fill(&d->times, measured, d->size_count))
+        return fail(error, OPENPI_SYSTEM, "the times of batches could not be measured");
+    if (is_like(d, d->options.like)) d->times = d->options.like->times;
+    return OPENPI_OK;
+}
+
+static openpi_status first_calls(device *d, openpi_error *error) {
+    made_up m = {.picture = NULL};
+    openpi_status status = make_up(d, &m, error);
+    if (status == OPENPI_OK) status = measure(d, error);
+    free(m.picture);
+    free(m.tokens);
+    return status;
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------- */
+
+static openpi_status open_sessions(device *d, openpi_error *error) {
+    int largest = d->options.session.batch;
+    for (int batch = 1; batch; batch = batch == largest ? 0 : batch * 2 < largest ? batch * 2 : largest) {
+        openpi_session_options options = d->options.session;
+        sized_session *sized = &d->sizes[d->size_count++];
+        options.batch = sized->batch = batch;
+        options.rtc = 1;
+        SERVE_TRY(openpi_session_create(d->engine, &options, &sized->session, error));
+    }
+    return OPENPI_OK;
+}
+
+static openpi_status load(device *d, openpi_error *error) {
+    int batch = d->options.session.batch;
+    d->engine_options = *d->options.engine;
+    d->engine_options.device = d->options.name;
+    SERVE_TRY(openpi_engine_open(d->options.checkpoint, &d->engine_options, &d->engine, error));
+    model_take_notes(d->options.model, d->engine);
+    d->engine_info = (openpi_engine_info)OPENPI_ENGINE_INFO_INIT;
+    SERVE_TRY(openpi_engine_get_info(d->engine, &d->engine_info, error));
+    SERVE_TRY(open_sessions(d, error));
+    d->session_info = (openpi_session_info)OPENPI_SESSION_INFO_INIT;
+    SERVE_TRY(openpi_session_get_info(d->sizes[0].session, &d->session_info, error));
+    size_t numbers = (size_t)batch * chunk_numbers(d), steps = (size_t)d->session_info.horizon;
+    d->samples = calloc((size_t)batch, sizeof *d->samples);
+    d->rtc = calloc((size_t)batch, sizeof *d->rtc);
+    d->noise = malloc(numbers * sizeof *d->noise);
+    d->model_actions = malloc(numbers * sizeof *d->model_actions);
+    d->actions = malloc(steps * (size_t)d->options.model->info.action_dim * sizeof *d->actions);
+    if (!d->samples || !d->rtc || !d->noise || !d->model_actions || !d->actions)
+        return fail(error, OPENPI_NO_MEMORY, "out of memory: the actions of a call");
+    return first_calls(d, error);
+}
+
+openpi_status device_open(const device_options *options, device **out, openpi_error *error) {
+    device *made = calloc(1, sizeof *made);
+    if (!made) return fail(error, OPENPI_NO_MEMORY, "out of memory: a device");
+    made->options = *options;
+    model_hold(options->model);
+    openpi_status status = load(made, error);
+    made->options.like = NULL;   /* it may be closed before this one                                       */
+    if (status == OPENPI_OK) *out = made;
+    else device_close(made);
+    return status;
+}
+
+void device_close(device *d) {
+    if (!d) return;
+    for (int i = 0; i < d->size_count; i++) openpi_session_close(d->sizes[i].session);
+    openpi_engine_close(d->engine);
+    free(d->samples);
+    free(d->rtc);
+    free(d->noise);
+    free(d->model_actions);
+    free(d->actions);
+    model_drop(d->options.model);
+    free(d);
+}
+
+model *device_model(const device *d) { return d->options.model; }
+const openpi_engine_info *device_engine_info(const device *d) { return &d->engine_info; }
+const openpi_session_info *device_session_info(const device *d) { return &d->session_info; }
+const batch_times *device_times(const device *d) { return &d->times; }

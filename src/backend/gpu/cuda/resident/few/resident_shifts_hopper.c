@@ -1,0 +1,24 @@
+/* resident_shifts_hopper.cu: denoise steps as one kernel where rows and shifts are more than 12. All else is
+ * as in resident_hopper.c. */
+#include "backend/gpu/cuda/resident/few/resident.h"
+#include "backend/gpu/cuda/resident/few/resident_family.h"
+
+static const gpu_kernel kernels[] = {{"resident_denoise", 1, 0}};
+
+static int open_exchange(gpu_device *device, int family, void **state) {
+    return resident_open(device, family, RESIDENT_APART_SHARED, state);
+}
+
+static int take(gpu_issue *issue, const op_block *block) {
+    return resident_take(issue, block, RESIDENT_APART);
+}
+
+const gpu_family gpu_family_resident_shifts_hopper = {
+    .name = "resident_shifts_hopper",
+    GPU_KERNELS(kernels),
+    .take_block = take,
+    .take_switches = 1u << SWITCH_PERSISTENT_DENOISE,
+    .whole_device = 1,
+    .open = open_exchange,
+    .close = cuda_close_resident,
+};

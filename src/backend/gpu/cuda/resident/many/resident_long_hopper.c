@@ -1,0 +1,133 @@
+/* resident_long_hopper.cu: the layers of denoise steps with many rows as one kernel. Can the device run it,
+ * which layers does it take, with what arguments, its launch.
+ *
+ * Note: blocks wait for each other, so all of them must be resident at once. The driver is asked when the
+ * device opens, and the launch is a cooperative one: it starts whole or not yet, whatever else runs on the
+ * card. */
+#include "backend/gpu/cuda/resident/many/resident_long.h"
+
+#include <string.h>
+
+#include "backend/gpu/cuda/resident/few/resident_family.h"
+
+static const gpu_kernel kernels[] = {{"resident_long", 1, 0}};
+
+static const gpu_grid whole = {.x = LONG_BLOCKS,
+                               .y = 1,
+                               .threads = LONG_THREADS,
+                               .shared = LONG_SHARED,
+                               .cluster = LONG_CLUSTER,
+                               .together = 1};
+
+/* ---- what the family keeps on a device --------------------------------------------------------------- */
+
+static int open_state(gpu_device *device, int family, void **state) {
+    const gpu_driver *driver = gpu_driver_of(device);
+    const int code = cuda_open_resident(device, family, 0, &whole, LONG_STATE, state);
+    if (code || !*state) return code;
+    return driver->fill(driver, (gpu_address)(uintptr_t)*state, 0, LONG_STATE, gpu_stream(device));
+}
+
+/* ---- what is legal ---------------------------------------------------------------------------------- */
+
+/* More rows of one sample than the other kernels are for, or several samples. */
+static int rows_fit(int samples, int rows, int shifts) {
+    if (rows + shifts > LONG_ROWS) return 0;
+    return samples > 1 ? samples <= LONG_SAMPLES && rows / samples <= LONG_HEAD_ROWS : rows > RESIDENT_ROWS;
+}
+
+/* All keys count, and no rows may be known. */
+int resident_long_of(const op_block *block) {
+    if (!resident_layers_fit(block)) return 0;
+    const op_norm_qkv *q = &block->ops[LAYER_QKV].norm_qkv;
+    return rows_fit(block->samples, block->rows, resident_shifts_of(q)) && !q->rows.known &&
+           q->cache.capacity <= LONG_PARTS * LONG_PART_KEYS;
+}
+
+/* ---- arguments -------------------------------------------------------------------------------------- */
+
+static void map_cache(gpu_issue *issue, gpu_tensor_map *map, const gpu_resident_long *p, const void *base,
+                      int64_t layer_bytes, int capacity) {
+    const uint64_t row = RESIDENT_HEAD * sizeof(bf16), part = GPU_ATOM_K * sizeof(bf16),
+                   sample = (uint64_t)p->sample_bytes, samples = (uint64_t)(p->rows / p->each);
+    const uint64_t dims[5] = {GPU_ATOM_K, (uint64_t)capacity, RESIDENT_HEAD / GPU_ATOM_K, (uint64_t)p->depth,
+                              samples},
+                   strides[4] = {row, part, p->depth > 1 ? (uint64_t)layer_bytes : sample, sample};
+    static const unsigned box[5] = {GPU_ATOM_K, LONG_PART_KEYS, LONG_SLOT_K / GPU_ATOM_K, 1, 1};
+    cuda_make_map(issue, map, 1, 5, base, dims, strides, box);
+}
+
+/* Boxes of a slot: so many groups of 8 columns. */
+static void map_weights(gpu_issue *issue, gpu_tensor_map *map, const matrix *m, unsigned groups) {
+    cuda_map_weight_blocks(issue, map, gpu_weights_of(m), LONG_SLOT / GPU_ATOM_BYTES / groups, groups);
+}
+
+/* Boxes of a slot of so many rows. */
+static void map_state(gpu_issue *issue, gpu_tensor_map *map, const void *memory, int height) {
+    const uint64_t dims[2] = {GPU_ATOM_K, LONG_STATE / LONG_LINE}, strides[1] = {LONG_LINE};
+    const unsigned box[2] = {GPU_ATOM_K, (unsigned)height * LONG_SLOT_K / GPU_ATOM_K};
+    cuda_make_map(issue, map, 1, 2, memory, dims, strides, box);
+}
+
+static void fill_layer(gpu_issue *issue, long_layer *to, const op *ops) {
+    const norm *in = &ops[LAYER_QKV].norm_qkv.norm, *post = &ops[LAYER_UP].norm_linear.norm;
+    const op_linear_residual *o = &ops[LAYER_OUT].linear_residual, *down = &ops[LAYER_DOWN].linear_residual;
+    map_weights(issue, &to->qkv, &ops[LAYER_QKV].norm_qkv.weight, LONG_QKV_GROUPS);
+    map_weights(issue, &to->gate_up, &ops[LAYER_UP].norm_linear.weight, LONG_GATE_UP_GROUPS);
+    map_weights(issue, &to->o, &o->weight, LONG_RESIDUAL_GROUPS);
+    map_weights(issue, &to->down, &down->weight, LONG_RESIDUAL_GROUPS);
+    to->scale_in = in->weight, to->shift_in = in->bias, to->gate_in = o->gate;
+    to->scale_post = post->weight, to->shift_post = post->bias, to->gate_post = down->gate;
+}
+
+static void fill(gpu_issue *issue, gpu_resident_long *p, const op_block *block) {
+    const op *ops = block->ops;
+    const int depth = block->layers, samples = block->samples;
+    const op_norm_qkv *q = &ops[LAYER_QKV].norm_qkv;
+    memset(p, 0, sizeof *p);
+    p->rows = block->rows;
+    p->each = p->rows / samples;
+    p->count = q->rows.count;
+    p->position = q->rows.position;
+    p->keys = q->rows.keys;
+    p->rope = q->rope;
+    p->k_cache = q->cache.k;
+    p->v_cache = q->cache.v;
+    p->sample_bytes = (int64_t)q->cache.capacity * RESIDENT_HEAD * (int64_t)sizeof(bf16);
+    p->k_layer = p->v_layer = (int64_t)block->cache_bytes;
+    p->x = ops[LAYER_OUT].linear_residual.x;
+    p->memory = gpu_state(gpu_device_of(issue), gpu_family_of(issue));
+    p->shifts = resident_shifts_of(q);
+    p->depth = depth;
+    p->heads_log2 = samples > 1 ? LONG_HEADS_LOG2 : 0;
+    p->unit_height = samples > 1 ? LONG_ROWS : LONG_HEIGHT(p->rows, p->shifts);
+    p->eps = q->norm.eps;
+    p->scale = ops[LAYER_ATTENTION].cache_attention.scale;
+    map_state(issue, &p->state, p->memory, LONG_HEIGHT(p->rows, p->shifts));
+    map_state(issue, &p->queries, p->memory, p->unit_height);
+    map_cache(issue, &p->k, p, q->cache.k, p->k_layer, q->cache.capacity);
+    map_cache(issue, &p->v, p, q->cache.v, p->v_layer, q->cache.capacity);
+    for (int i = 0; i < depth; i++) fill_layer(issue, &p->layers[i], block_layer(block, i));
+}
+
+static int take(gpu_issue *issue, const op_block *block) {
+    gpu_resident_long p;
+    if (!resident_long_of(block)) return 0;
+    const int ops = resident_ops_of(block, RESIDENT_LONG, 1);
+    gpu_take(issue, ops);
+    fill(issue, &p, block);
+    gpu_emit(issue, 0, whole, &p, sizeof p);
+    return ops;
+}
+
+/* ---- the family ------------------------------------------------------------------------------------- */
+
+const gpu_family gpu_family_resident_long_hopper = {
+    .name = "resident_long_hopper",
+    GPU_KERNELS(kernels),
+    .take_block = take,
+    .take_switches = 1u << SWITCH_PERSISTENT_DENOISE,
+    .whole_device = 1,
+    .open = open_state,
+    .close = cuda_close_resident,
+};

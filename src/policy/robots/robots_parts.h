@@ -1,0 +1,15 @@
+/* What the readers of a robot's JSON file share: the record is robots_json.c, its limits are
+ * robots_limits.c, where its actions start is robots_starts.c. */
+#ifndef POLICY_ROBOTS_PARTS_H
+#define POLICY_ROBOTS_PARTS_H
+
+#include "base/json.h"
+#include "policy/robots/robots.h"
+
+/* "limits": after the state's parts and the number of actions are known. */
+openpi_status robot_read_limits(const json_t *root, const char *name, robot *out, openpi_error *error);
+
+/* "starts": after the state, the number of actions and "delta" are known. */
+openpi_status robot_read_starts(const json_t *root, const char *name, robot *out, openpi_error *error);
+
+#endif
