@@ -10,8 +10,8 @@
 #define COMPILER "gcc " __VERSION__
 #endif
 
-/* OPENPI_GPU_KERNELS is cmake's: "CUDA 12.8 for 80 86 90a, AMD none". */
+/* cmake's: OPENPI_CPU_KERNELS "avx2 to amx", OPENPI_GPU_KERNELS "CUDA 12.8 for 80 86 90a, AMD none". */
 void version_show(void) {
-    printf("openpi %s (revision %s; %s; kernels: CPU avx2 to amx, %s)\n", openpi_version(), openpi_revision,
-           COMPILER, OPENPI_GPU_KERNELS);
+    printf("openpi %s (revision %s; %s; kernels: CPU %s, %s)\n", openpi_version(), openpi_revision, COMPILER,
+           OPENPI_CPU_KERNELS, OPENPI_GPU_KERNELS);
 }

@@ -42,9 +42,12 @@ struct pool {
     worker workers[];
 };
 
+/* Tells the processor that this thread only waits. */
 static inline void relax(void) {
-#if defined(__x86_64__) || defined(__i386__)
+#if defined(__x86_64__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
 #endif
 }
 

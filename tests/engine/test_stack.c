@@ -222,8 +222,8 @@ static void every_level(void **unused) {
     char path[400];
     write_checkpoint("pi0", OPENPI_PI0, 0);
     strcpy(path, scratch_path(&box, "pi0"));
-    for (cpu_isa isa = ISA_REFERENCE; isa < ISAS; isa++)
-        if (cpu_isa_available(isa)) whole_day(path, cpu_isa_name(isa));
+    for (int level = 0; level < cpu_isa_count(); level++)
+        if (cpu_isa_available(level)) whole_day(path, cpu_isa_name(level));
 }
 
 static void lerobots(void **unused) {

@@ -1,4 +1,4 @@
-/* AMX tiles in plain C, for machines without: included before src/backend/cpu/kernels_amx.c, it puts
+/* AMX tiles in plain C, for machines without: included before src/backend/cpu/x86/kernels_amx.c, it puts
  * functions in the place of the intrinsics. What is proved so is everything but the instructions themselves:
  * layouts, strides, tails, the order of sums. Loads and stores touch exactly the bytes that a tile of 16 rows
  * of 64 bytes touches. */

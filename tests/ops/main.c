@@ -17,8 +17,10 @@
 #include <time.h>
 
 #include "backend/cpu/device.h"
+#include "backend/cpu/isa.h"
 #include "base/clock.h"
 #include "harness.h"
+#include "isa_emulated.h"
 
 static const op_shape real_shapes[] = {SHAPES_FULL(SHAPE_ROW) SHAPES_TINY(SHAPE_ROW) SHAPES_ODD(SHAPE_ROW)};
 
@@ -211,8 +213,8 @@ static const op_shape large_shapes[] = {
     {"large merged action 50", OP_ACTION_EMBED, 50, 1024, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP | SHAPE_MERGED},
 };
 
-/* amx_emulated is level amx with tiles in plain C; those after it are paths of a GPU, `plain` that of
- * tests/gpu/host. */
+/* Levels of every architecture; one that this machine has not is skipped. amx_emulated is level amx with
+ * tiles in plain C (isa_emulated.h); those after it are paths of a GPU, `plain` that of tests/gpu/host. */
 static const struct {
     const char *name, *device;
 } levels[] = {{"reference", "cpu"},   {"avx2", "cpu"},        {"avx512", "cpu"},
@@ -391,16 +393,6 @@ static int summarise(const level *all, uint64_t seed, double ms) {
 
 /* ---- starting ------------------------------------------------------------------------------------- */
 
-extern const cpu_product cpu_bf16_bf16_amx_emulated;
-
-/* The fp32 kernels of this machine around emulated tiles. */
-static void emulate_amx(device *device, cpu_kernels *kernels) {
-    cpu_device *self = (cpu_device *)device;
-    *kernels = *self->kernels;
-    kernels->product[1][WEIGHT_BF16] = &cpu_bf16_bf16_amx_emulated;
-    self->kernels = kernels;
-}
-
 static int same_backend(const char *device, const char *other) {
     size_t length = strcspn(device, ":");
     return strcspn(other, ":") == length && !strncmp(device, other, length);
@@ -424,23 +416,26 @@ static void open_gpu(level *l, const backend *backend, const char *which) {
     l->single = l->many;
 }
 
-static int open_level(level *l, pool *many, pool *single) {
-    static cpu_kernels emulating;
+static int open_cpu(const char *isa, pool *pool, device **to) {
     openpi_error error = OPENPI_ERROR_INIT;
-    int emulated = !strcmp(l->name, "amx_emulated");
-    for (int i = 0; i < 2; i++) {
-        device_options options = {.isa = emulated ? "avx512_bf16" : l->name, .pool = i ? single : many};
-        device **to = i ? &l->single : &l->many;
-        if (backend_cpu.open("cpu", &options, to, &error) != OPENPI_OK) {
-            fprintf(stderr, "%s\n", error.message);
-            return 0;
-        }
-        if (emulated && ((cpu_device *)*to)->kernels) emulate_amx(*to, &emulating);
-        if (emulated ? ((cpu_device *)*to)->kernels == &emulating : !strcmp((*to)->path, l->name)) continue;
-        backend_cpu.close(*to);
-        *to = NULL;
+    device_options options = {.isa = isa, .pool = pool};
+    if (backend_cpu.open("cpu", &options, to, &error) == OPENPI_OK) return 1;
+    fprintf(stderr, "%s\n", error.message);
+    return 0;
+}
+
+/* A level's name is that of a level, or of one that is emulated: "amx_emulated". */
+static int open_level(level *l, pool *many, pool *single) {
+    int emulated = !strcmp(l->name, "amx_emulated"), found = cpu_isa_find(emulated ? "amx" : l->name);
+    const cpu_kernels *kernels = emulated ? isa_emulated(found) : NULL;
+    if (found < 0 || (emulated ? !kernels : !cpu_isa_available(found))) {
         snprintf(l->reason, sizeof l->reason, "this machine lacks it");
+        return 1;
     }
+    if (!open_cpu(emulated ? NULL : l->name, many, &l->many) ||
+        !open_cpu(emulated ? NULL : l->name, single, &l->single))
+        return 0;
+    if (emulated) ((cpu_device *)l->many)->kernels = ((cpu_device *)l->single)->kernels = kernels;
     return 1;
 }
 

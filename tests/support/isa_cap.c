@@ -3,45 +3,38 @@
  * library's own choice (the linker's --wrap), for the library itself reads no environment. tools/check-all
  * runs the tests that run a model once a level.
  *
- * "amx" on a processor without it: the kernels of level amx over tiles in plain C
- * (tests/ops/amx_emulation.h). AVX-512 is not emulated: its kernels use dozens of instructions, AMX is six,
- * and the lower levels run the same drivers and layouts. */
+ * A level that this processor lacks runs where something emulates it (isa_emulated.h). */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "backend/cpu/isa.h"
-#include "backend/cpu/kernels.h"
+#include "isa_emulated.h"
 
-cpu_isa __real_cpu_isa_choose(cpu_isa cap);
-cpu_isa __wrap_cpu_isa_choose(cpu_isa cap);
-const cpu_kernels *__real_cpu_kernels_of(cpu_isa isa);
-const cpu_kernels *__wrap_cpu_kernels_of(cpu_isa isa);
-extern const cpu_product cpu_bf16_bf16_amx_emulated;
+int __real_cpu_isa_choose(int cap);
+int __wrap_cpu_isa_choose(int cap);
+const cpu_kernels *__real_cpu_kernels_of(int level);
+const cpu_kernels *__wrap_cpu_kernels_of(int level);
 
-/* A level that cannot run must not be taken for one that did. */
-static cpu_isa level_asked_for(void) {
+/* The level asked for, -1: none is. A level that cannot run must not be taken for one that did. */
+static int level_asked_for(void) {
     const char *name = getenv("OPENPI_TEST_ISA");
-    if (!name || !*name) return ISAS;
-    int isa = cpu_isa_find(name);
-    if (isa < 0 || !(cpu_isa_available((cpu_isa)isa) || isa == ISA_AMX)) {
+    if (!name || !*name) return -1;
+    int level = cpu_isa_find(name);
+    if (level < 0 || !(cpu_isa_available(level) || isa_emulated(level))) {
         fprintf(stderr, "OPENPI_TEST_ISA is %s, which this machine does not have\n", name);
         exit(70);
     }
-    return (cpu_isa)isa;
+    return level;
 }
 
-cpu_isa __wrap_cpu_isa_choose(cpu_isa cap) {
-    cpu_isa level = level_asked_for();
-    if (level == ISAS) return __real_cpu_isa_choose(cap);
+int __wrap_cpu_isa_choose(int cap) {
+    int level = level_asked_for();
+    if (level < 0) return __real_cpu_isa_choose(cap);
     if (level < cap) cap = level;
-    return cap == ISA_AMX ? ISA_AMX : __real_cpu_isa_choose(cap);
+    return isa_emulated(cap) ? cap : __real_cpu_isa_choose(cap);
 }
 
-/* The fp32 kernels of this machine around emulated tiles. */
-const cpu_kernels *__wrap_cpu_kernels_of(cpu_isa isa) {
-    static cpu_kernels emulated;
-    if (isa != ISA_AMX || cpu_isa_available(ISA_AMX)) return __real_cpu_kernels_of(isa);
-    emulated = *__real_cpu_kernels_of(__real_cpu_isa_choose(ISA_AVX512));
-    emulated.product[1][WEIGHT_BF16] = &cpu_bf16_bf16_amx_emulated;
-    return &emulated;
+/* Emulated where the processor cannot. */
+const cpu_kernels *__wrap_cpu_kernels_of(int level) {
+    return cpu_isa_available(level) ? __real_cpu_kernels_of(level) : isa_emulated(level);
 }

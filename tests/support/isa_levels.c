@@ -3,10 +3,11 @@
 #include <stdio.h>
 
 #include "backend/cpu/isa.h"
+#include "isa_emulated.h"
 
 int main(void) {
-    cpu_isa own = cpu_isa_choose(ISAS - 1);
-    for (int i = 0; i < ISAS; i++)
-        if (i != (int)own && (cpu_isa_available((cpu_isa)i) || i == ISA_AMX)) puts(cpu_isa_name((cpu_isa)i));
+    int own = cpu_isa_choose(cpu_isa_count() - 1);
+    for (int i = 0; i < cpu_isa_count(); i++)
+        if (i != own && (cpu_isa_available(i) || isa_emulated(i))) puts(cpu_isa_name(i));
     return 0;
 }

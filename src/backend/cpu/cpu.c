@@ -14,6 +14,7 @@
 #include "backend/cpu/device.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/layout.h"
+#include "backend/cpu/levels.h"
 #include "backend/cpu/memory.h"
 #include "backend/cpu/raw.h"
 #include "backend/cpu/roof.h"
@@ -30,12 +31,12 @@ static const cpu_device *self_of(const device *device) { return (const cpu_devic
 static int cpu_devices(openpi_device *devices, int capacity) {
     char brand[49];
     if (capacity < 1) return 1;
-    cpu_isa_brand(brand);
+    cpu_brand(brand);
     devices[0] = (openpi_device){.name = "cpu", .usable = 1};
     long threads = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES),
          page = sysconf(_SC_PAGESIZE);
     snprintf(devices[0].description, sizeof devices[0].description, "%s, %ld threads", brand, threads);
-    strcpy(devices[0].path, cpu_isa_name(cpu_isa_choose(ISAS - 1)));
+    strcpy(devices[0].path, cpu_isa_name(cpu_isa_choose(cpu_isa_count() - 1)));
     if (pages > 0 && page > 0) devices[0].memory_bytes = (uint64_t)pages * (uint64_t)page;
     return 1;
 }
@@ -45,34 +46,37 @@ static openpi_status cpu_facts(device *device, device_facts *out, openpi_error *
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     (void)device, (void)error;
     *out = (device_facts){0};
-    cpu_isa_brand(brand);
+    cpu_brand(brand);
     snprintf(out->name, sizeof out->name, "%s", brand);
     if (pages > 0 && page > 0) out->memory_bytes = (uint64_t)pages * (uint64_t)page;
     return OPENPI_OK;
 }
 
+/* The names are those of this machine's architecture. */
+static openpi_status unknown_isa(const char *name, openpi_error *error) {
+    char names[100];
+    cpu_isa_names(names, sizeof names);
+    report(error, OPENPI_BAD_ARGUMENT, "isa is \"%s\", expected %s", name, names);
+    return guess_add(error, OPENPI_BAD_ARGUMENT, name, names);
+}
+
 static openpi_status cpu_open(const char *which, const device_options *options, device **out,
                               openpi_error *error) {
-    cpu_isa cap = ISAS - 1;
+    int cap = cpu_isa_count() - 1;
     if (which && *which && strcmp(which, "cpu"))
         return report(error, OPENPI_NO_DEVICE, "there is no device \"%s\", expected \"cpu\"", which);
     if (options->path)
         return report(error, OPENPI_BAD_ARGUMENT,
                       "path is \"%s\", expected none on cpu: path is for a GPU's kernels", options->path);
     if (options->isa) {
-        int isa = cpu_isa_find(options->isa);
-        if (isa < 0) {
-            static const char levels[] = "reference, avx2, avx512, avx512_bf16 or amx";
-            report(error, OPENPI_BAD_ARGUMENT, "isa is \"%s\", expected %s", options->isa, levels);
-            return guess_add(error, OPENPI_BAD_ARGUMENT, options->isa, levels);
-        }
-        cap = (cpu_isa)isa;
+        cap = cpu_isa_find(options->isa);
+        if (cap < 0) return unknown_isa(options->isa, error);
     }
     cpu_device *self = calloc(1, sizeof *self);
     if (!self) return report_no_memory(error, sizeof *self, "the device");
     self->base.backend = &backend_cpu;
     self->pool = options->pool;
-    cpu_isa isa = cpu_isa_choose(cap);
+    int isa = cpu_isa_choose(cap);
     self->kernels = cpu_kernels_of(isa);
     strcpy(self->base.path, cpu_isa_name(isa));
     *out = &self->base;

@@ -1,4 +1,4 @@
-/* Everything that works element by element, written once over sixteen floats (vec_avx512.h or vec_avx2.h,
+/* Everything that works element by element, written once over sixteen floats (an architecture's vec_*.h,
  * included before this file) and compiled for each level: norms, softmax, activations, and what happens to
  * a finished tile.
  *

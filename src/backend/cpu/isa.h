@@ -1,24 +1,31 @@
-/* What this processor can run. */
+/* Which level of kernels runs: a level is its place in the architecture's list (levels.h). */
 #ifndef CPU_ISA_H
 #define CPU_ISA_H
 
-/* In climbing order. */
-typedef enum cpu_isa { ISA_REFERENCE, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISA_AMX, ISAS } cpu_isa;
+#include <stddef.h>
+
+struct cpu_kernels;
+
+/* How many levels there are; the highest is this - 1. */
+int cpu_isa_count(void);
 
 /* "avx512_bf16" */
-const char *cpu_isa_name(cpu_isa isa);
+const char *cpu_isa_name(int level);
 
-/* By name; -1 if there is none such. */
+/* By name; -1 if this architecture has none such. */
 int cpu_isa_find(const char *name);
 
-/* The processor has the instructions and the system lets this process use them (asks for the AMX state). */
-int cpu_isa_available(cpu_isa isa);
+/* All names for a sentence: "reference, avx2 or avx512". */
+void cpu_isa_names(char *text, size_t size);
 
-/* The fastest available level not above `cap`. A level that is slower than the one below on this vendor's
- * processors is taken only where it is the cap itself. */
-cpu_isa cpu_isa_choose(cpu_isa cap);
+/* The processor has the instructions and the system lets this process use them (asks for AMX's state). */
+int cpu_isa_available(int level);
 
-/* "AMD EPYC 9R14": the processor's brand string, at most 48 characters and a NUL. */
-void cpu_isa_brand(char brand[49]);
+/* The fastest available level not above `cap`. A level that is slower than the one below on this processor
+ * is taken only where it is the cap itself. */
+int cpu_isa_choose(int cap);
+
+/* NULL for the reference, which has no kernels. */
+const struct cpu_kernels *cpu_kernels_of(int level);
 
 #endif

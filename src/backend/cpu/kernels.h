@@ -11,7 +11,6 @@
 #ifndef CPU_KERNELS_H
 #define CPU_KERNELS_H
 
-#include "backend/cpu/isa.h"
 #include "base/sanitizer.h"
 #include "ops/reference.h"
 
@@ -111,13 +110,5 @@ typedef struct cpu_kernels {
     const cpu_elements *elements;
     const cpu_product *product[2][WEIGHT_TYPES];   /* [A is bf16][format of B]; NULL: there is none        */
 } cpu_kernels;
-
-/* NULL for the reference, which has no kernels. */
-const cpu_kernels *cpu_kernels_of(cpu_isa isa);
-
-extern const cpu_elements cpu_elements_avx2, cpu_elements_avx512;
-extern const cpu_product cpu_f32_f32_avx2, cpu_f32_bf16_avx2;
-extern const cpu_product cpu_f32_f32_avx512, cpu_f32_bf16_avx512;
-extern const cpu_product cpu_bf16_bf16_avx512bf16, cpu_bf16_bf16_amx;
 
 #endif

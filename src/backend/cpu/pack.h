@@ -1,8 +1,8 @@
-/* Rows become columns: how blocks of A and panels of B are packed, for the kernels that broadcast. */
+/* Rows become columns: how blocks of A and panels of B are packed, for the kernels that broadcast. An
+ * architecture's transpose_4x4 is included before this file. */
 #ifndef CPU_PACK_H
 #define CPU_PACK_H
 
-#include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -23,13 +23,7 @@ static inline void transpose_words(uint32_t *to, const void *const *rows, int co
         const float *from[4] = {rows[r], rows[r + 1], rows[r + 2], rows[r + 3]};
         for (int w = 0; w < whole; w += 4) {
             float *out = (float *)(to + (size_t)w * stride + r);
-            __m128 a = _mm_loadu_ps(from[0] + w), b = _mm_loadu_ps(from[1] + w);
-            __m128 c = _mm_loadu_ps(from[2] + w), d = _mm_loadu_ps(from[3] + w);
-            _MM_TRANSPOSE4_PS(a, b, c, d);
-            _mm_storeu_ps(out, a);
-            _mm_storeu_ps(out + stride, b);
-            _mm_storeu_ps(out + 2 * stride, c);
-            _mm_storeu_ps(out + 3 * stride, d);
+            transpose_4x4(out, stride, from, w);
         }
     }
     for (int done = r, i = 0; i < count; i++)

@@ -1,10 +1,12 @@
 /* Sixteen floats in two ymm registers. vec_avx512.h has the same names; elements.h is written over them. */
-#ifndef CPU_VEC_AVX2_H
-#define CPU_VEC_AVX2_H
+#ifndef CPU_X86_VEC_AVX2_H
+#define CPU_X86_VEC_AVX2_H
 
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "backend/cpu/x86/transpose.h"
 
 typedef struct vec {
     __m256 low, high;

@@ -1,7 +1,8 @@
 /* fp32 products by AVX-512 FMA, and the element-by-element functions of every level from here up.
  * The tile is that of kernels_avx512bf16.c; bf16 weights are widened on the fly, which is exact. */
 #include "backend/cpu/broadcast.h"
-#include "backend/cpu/vec_avx512.h"
+#include "backend/cpu/x86/kernels.h"
+#include "backend/cpu/x86/vec_avx512.h"
 
 #include "backend/cpu/elements.h"
 

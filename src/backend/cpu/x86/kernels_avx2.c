@@ -3,7 +3,8 @@
  *
  * Sixteen registers hold 6 rows × 16 columns, so a panel is done in two halves, k from start to end each. */
 #include "backend/cpu/broadcast.h"
-#include "backend/cpu/vec_avx2.h"
+#include "backend/cpu/x86/kernels.h"
+#include "backend/cpu/x86/vec_avx2.h"
 
 #include "backend/cpu/elements.h"
 

@@ -1,9 +1,11 @@
 /* Sixteen floats in a zmm register. vec_avx2.h has the same names; elements.h is written over them. */
-#ifndef CPU_VEC_AVX512_H
-#define CPU_VEC_AVX512_H
+#ifndef CPU_X86_VEC_AVX512_H
+#define CPU_X86_VEC_AVX512_H
 
 #include <immintrin.h>
 #include <stdint.h>
+
+#include "backend/cpu/x86/transpose.h"
 
 typedef __m512 vec;
 

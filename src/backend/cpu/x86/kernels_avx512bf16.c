@@ -8,6 +8,9 @@
 #include <immintrin.h>
 
 #include "backend/cpu/broadcast.h"
+#include "backend/cpu/x86/kernels.h"
+#include "backend/cpu/x86/transpose.h"
+
 #include "backend/cpu/pack.h"
 
 enum { ROWS = 12, AHEAD = 4096 /* bytes of B fetched ahead: about the latency of DRAM */ };

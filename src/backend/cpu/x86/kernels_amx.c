@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/x86/kernels.h"
 
 enum { ROWS = 32, TILE_ROWS = 16, TILE_BYTES = 64, TILE_K = 32, A_TILE = TILE_ROWS * TILE_K };
 enum { B_STEP = TILE_K * PANEL, B_STRIDE = 128 };
