@@ -1,3 +1,4 @@
+/* labels: threads */
 /* base/: sentences, conversions, the thread pool, JSON members; and the documented noise. */
 #include <math.h>
 #include <pthread.h>

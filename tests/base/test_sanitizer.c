@@ -1,3 +1,4 @@
+/* labels: threads */
 /* What a sanitizer makes of memory that it is shown as a whole: of too much of it, and of what two threads
  * touch. Each in a process of its own, which the sanitizer ends. */
 #include <setjmp.h>

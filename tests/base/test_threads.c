@@ -1,3 +1,4 @@
+/* labels: threads */
 /* The pool as a good guest: its workers take no signals, and a caller with nothing left to do sleeps, so that
  * it keeps no worker from a processor that both need, whatever the caller's priority. */
 #define _GNU_SOURCE

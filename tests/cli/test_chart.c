@@ -1,3 +1,4 @@
+/* labels: links=cli */
 /* Charts: what is drawn has the size of its number, nothing overlaps, everything is well-formed whatever goes
  * in. */
 #include <math.h>
@@ -12,7 +13,7 @@
 #include <cmocka.h>
 
 #include "lab/draw/chart.h"
-#include "cli.h"
+#include "cli/cli.h"
 #include "lab/draw/svg.h"
 
 /* The one thing that charts need of the command. */

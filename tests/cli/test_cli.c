@@ -1,3 +1,4 @@
+/* labels: command isa */
 /* The verbs beside run as a user meets them: status, words and files. */
 #include "checkpoint/tensors.h"
 #include "tiny_command.h"

@@ -1,3 +1,4 @@
+/* labels: command */
 /* A JAX checkpoint in an OCDBT database of which a chunk is not there, as a user meets it: inspect, run,
  * serve and convert refuse it by array, chunk and file, or tell how many chunks are taken as zeros. What
  * _METADATA says decides; where nothing says, --missing-chunks-are-zero does. */

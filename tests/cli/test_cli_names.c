@@ -1,3 +1,4 @@
+/* labels: command */
 /* Checkpoints by the names of those who published them, and wrong options of inspect. */
 #include <setjmp.h>
 #include <stdarg.h>

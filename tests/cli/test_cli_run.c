@@ -1,3 +1,4 @@
+/* labels: command isa */
 /* openpi run as a user meets it: its results in every form, openpi's own answers, chunks, the plot. */
 #include "checkpoint/tensors.h"
 #include "tiny_command.h"

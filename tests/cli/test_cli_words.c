@@ -1,3 +1,4 @@
+/* labels: command */
 /* The command's words: what is refused with a sentence, and what help and man pages say. */
 #include "tiny_command.h"
 

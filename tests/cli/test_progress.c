@@ -1,3 +1,4 @@
+/* labels: threads links=cli */
 /* What the progress bar says of how far the work is. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -6,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "progress.h"
+#include "cli/progress.h"
 
 static void test_text(void **state) {
     static const struct { int bytes; uint64_t done, total; const char *text; } rows[] = {

@@ -1,3 +1,4 @@
+/* labels: isa_slow threads */
 /* The public header's contract: what holds of every function, the documented generator of noise, what handles
  * report of themselves, what an observer and a progress bar are given, and that one call is the sum of its
  * parts. */

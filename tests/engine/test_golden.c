@@ -1,3 +1,4 @@
+/* labels: cost */
 /* Every golden on every level of kernels that this machine has, in fp32 and bf16.
  *
  * The scalar reference takes a second where the others take hundredths: it runs the model goldens once each,

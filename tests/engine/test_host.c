@@ -1,3 +1,4 @@
+/* labels: isa_slow threads */
 /* The engine as a guest in its caller's process: forked, closed before its sessions, with options of another
  * device. */
 #include <setjmp.h>

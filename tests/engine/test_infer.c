@@ -1,3 +1,4 @@
+/* labels: threads */
 /* A policy and a session that were not made for each other would compute actions that look like any:
  * openpi_policy_infer refuses them, with both sides in the sentence. What a caller may choose is taken. */
 #include <setjmp.h>

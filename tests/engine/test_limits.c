@@ -1,3 +1,4 @@
+/* labels: cost */
 /* A model at each limit of ops/limits.h, the rest of it small, opens and runs on every device and every level
  * of instructions, with the definitions' actions; one past the limit is refused with a sentence. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* labels: threads */
 /* Memory of the CPU backend: what does not fit is refused with the numbers before it is touched; what was
  * given is there. */
 #include <setjmp.h>

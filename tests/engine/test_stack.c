@@ -1,3 +1,4 @@
+/* labels: skips */
 /* What openpi.h says a call needs of its stack: each call runs on a stack that was painted before, and the
  * paint that is gone is counted. So a call that jumps over the guard page of a small thread is found, too. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* labels: cost */
 /* Which kernels the GPU backend chooses, over a driver that is not there (fake_gpu.h): by its rule and by a
  * table, and whether the shipped tables fit its kernels. */
 #include <setjmp.h>

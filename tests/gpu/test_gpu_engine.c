@@ -1,3 +1,4 @@
+/* labels: skips */
 /* The whole engine on the GPU: one answer however it runs, and that of the definition.
  * Without a GPU every test is counted and skipped, with the reason. */
 #include <math.h>

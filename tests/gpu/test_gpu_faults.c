@@ -1,3 +1,4 @@
+/* labels: cost */
 /* A driver that is not there (fake_gpu.h) fails at any call: what the GPU backend says then, and that
  * everything taken is given back. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* labels: skips */
 /* Synthetic weights made on the GPU are those made on the host, byte for byte. Without a GPU every test is
  * counted and skipped, with the reason. */
 #include "generated_matrix.h"

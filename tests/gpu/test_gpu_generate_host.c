@@ -1,3 +1,4 @@
+/* labels: threads */
 /* Synthetic weights that the device makes, over a driver that is not there (fake_gpu.h) and that runs the
  * kernel's C: the bytes, what is launched and what is still uploaded. tests/gpu/test_gpu_generate.c is the
  * same on a card. */

@@ -1,3 +1,4 @@
+/* labels: threads */
 /* The host side of the GPU backend over a driver that is not there (fake_gpu.h), so this runs everywhere:
  * what is asked of the driver per inference, what a recording consists of. test_gpu_faults lets the driver
  * fail, test_gpu_choices looks at the kernels that are chosen. */

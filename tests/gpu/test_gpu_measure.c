@@ -1,3 +1,4 @@
+/* labels: skips */
 /* The GPU's instruments: launches of a timed recording, facts, ceilings. Without a GPU every test is counted
  * and skipped, with the reason. */
 #include "gpu_engine.h"

@@ -1,3 +1,4 @@
+/* labels: skips */
 /* An engine on the GPU for long: nothing grows, nothing changes, and what openpi says it takes is what is
  * gone. Without a GPU every test is counted and skipped, with the reason. */
 #include "gpu_engine.h"

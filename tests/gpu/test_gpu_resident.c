@@ -1,3 +1,4 @@
+/* labels: skips */
 /* The resident denoise kernels against the ops' own kernels: the same actions to rounding, the same bits
  * every time, and taken exactly where they are legal. Without a GPU, or on one that is no Hopper, every test
  * is counted and skipped. */

@@ -1,3 +1,4 @@
+/* labels: skips */
 /* Two sessions of one engine on a GPU, each in a thread of its own: a call gives the same actions whether the
  * other session runs at the same time or not. What the calls took alone and side by side is printed; nothing
  * here judges it. Skipped without a GPU. */

@@ -1,3 +1,4 @@
+/* labels: skips */
 /* The resident vision kernel against the ops' own kernels: the same image tokens to rounding, the same bits
  * every time, and taken exactly where it is legal. Tokens are looked at where the first layer of the language
  * stack has kept them, as keys and values. Without a GPU, or on one that is no Hopper, every test is counted

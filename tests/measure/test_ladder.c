@@ -1,3 +1,4 @@
+/* labels: command isa_slow */
 /* openpi ladder as a user meets it: words, table, JSON, picture. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* labels: threads */
 /* Energy counters: an NVML made of this file's numbers, and RAPL counters that are files of a scratch
  * folder. */
 #include <math.h>

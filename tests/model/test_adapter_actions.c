@@ -1,3 +1,4 @@
+/* labels: cost */
 /* A base with a PEFT adapter gives the actions of a checkpoint that holds the merged weights, bit for bit:
  * both variants, both types, any number of threads, bases in openpi's layout (in shards), LeRobot's and
  * JAX's, with LoRA there too. Which folder is the base, what is told of an adapter, and adapters that do not

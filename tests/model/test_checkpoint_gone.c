@@ -1,3 +1,4 @@
+/* labels: threads */
 /* A checkpoint that is changed under openpi. Loaded, an engine needs its files no more: it holds none of them
  * open or mapped, and gives the same actions once they are emptied and deleted. Files that lose their end
  * while they are read are a sentence. Either would end the process if files were mapped: reading after a

@@ -1,3 +1,4 @@
+/* labels: wrap=file_free_space */
 /* A conversion that cannot be says why in a sentence and leaves nothing behind: what is no checkpoint,
  * folders that cannot be written, too little space, weights that are no numbers, files that end early. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* labels: threads */
 /* π0's merged action matrix is the product of the two that it is made of, whatever the file's and the plan's
  * types, and nothing is merged where it should not be. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* labels: threads */
 /* A model read from Orbax's arrays gives the actions of the same model read from safetensors, bit for bit:
  * both variants, both types, sizes that divide evenly and sizes that do not, arrays cut along every axis,
  * with LoRA and without. A number that is none is named. */

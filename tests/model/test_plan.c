@@ -1,3 +1,4 @@
+/* labels: isa_slow */
 /* The plan as data: what the goldens see only faintly (a norm's epsilon) or not at all (work that was left
  * out). */
 #include <math.h>

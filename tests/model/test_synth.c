@@ -1,3 +1,4 @@
+/* labels: threads */
 /* The synthetic checkpoint against the hashes that the recipe's reference made, and what `openpi synth`
  * writes. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* labels: isa_slow threads */
 /* policy/lerobot/lerobot.c: LeRobot's checkpoints and pipelines against LeRobot's own numbers, bit for bit;
  * and what a pipeline may not hold. */
 #include <math.h>

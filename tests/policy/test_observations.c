@@ -1,3 +1,4 @@
+/* labels: isa_slow threads */
 /* Observations: messages, cameras, states and prompts as they come, and what is refused
  * (policy/request.c). */
 #include <math.h>

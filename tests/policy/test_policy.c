@@ -1,3 +1,4 @@
+/* labels: isa_slow threads */
 /* openpi's whole requests, from the bytes of its client to the prepared sample and from model actions to the
  * robot's (policy/request.c). */
 #include <dirent.h>

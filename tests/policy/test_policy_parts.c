@@ -1,3 +1,4 @@
+/* labels: isa_slow threads */
 /* Where a policy takes its robot, statistics and tokenizer from, and which options it refuses
  * (policy/policy.c). */
 #include <math.h>

@@ -1,4 +1,5 @@
 #!/bin/bash
+# labels: release
 # tools/amd-report and tools/amd-loops. The first reads every kernel of a code object's notes, and fails where one spills or exceeds its chip. The notes are
 # made up here; those of this build are read too, where it has code objects and llvm-readelf.
 set -u

@@ -1,4 +1,5 @@
 #!/bin/bash
+# labels: release
 # tools/container: the same binary gives the same archive, digests and layout are right, and what is in it runs alone, as the
 # image's user: the command, a small model, and the server with all that it opens at run time. The last part needs root.
 set -u

@@ -1,4 +1,5 @@
 #!/bin/bash
+# labels: release
 # tools/figures: the pages say what their JSON files say, and a number that differs is found, wherever it is changed.
 # Skipped (77) without python3.
 set -u

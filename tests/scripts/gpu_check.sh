@@ -1,4 +1,5 @@
 #!/bin/bash
+# labels: release
 # tools/gpu-check with a command and tests that only say whether they pass: parts side by side, parts of several calls on one
 # page, failures named and status 1, parts of another build and unknown parts refused; and tools/counters with an ncu that only
 # writes its table. What a card says is not tested here.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# labels: release
 # An installed tree serves a stranger: the README's example, compiled and linked as the README says, against either library.
 set -u
 box=$(mktemp -d) || exit 1

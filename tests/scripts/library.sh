@@ -1,4 +1,5 @@
 #!/bin/bash
+# labels: release
 # What the built libraries show and hold: only openpi_* for others to link with, not one global variable, no instruments;
 # how large the shared one is, what it needs, its soname.
 set -u

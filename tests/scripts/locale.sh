@@ -1,4 +1,5 @@
 #!/bin/bash
+# labels: release
 # No call depends on the program's locale: tests of numbers, files and policies in programs of tr_TR, whose 'I' is no capital
 # 'i', and de_DE, whose numbers have a comma. The locales are made here, in a folder of their own.
 set -u

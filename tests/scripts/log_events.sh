@@ -1,4 +1,5 @@
 #!/bin/bash
+# labels: release
 # The events of the server's log stand in docs/serve.md, each of them and no other.
 set -u
 cd "$SOURCE" || exit 1

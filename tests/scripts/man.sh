@@ -1,4 +1,5 @@
 #!/bin/bash
+# labels: release
 # The verbs stand once, in cli/main.c: every one has a man page, none is left over or stale, and help and man page of a verb
 # are the same text. Where groff is, it finds nothing to complain about.
 set -u

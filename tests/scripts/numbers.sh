@@ -1,4 +1,5 @@
 #!/bin/bash
+# labels: release
 # One number of parameters everywhere: what MODEL.md's sizes come to, what inspect says, and what the texts say.
 set -u
 openpi=$BUILD/openpi

@@ -1,4 +1,5 @@
 #!/bin/bash
+# labels: release
 # What people reported of LeRobot checkpoints, through the command: refused by name, or told on stderr and by
 # inspect. reports.py makes the folders, a function a case; here is a line a case. Skipped (77) without python3.
 set -u

@@ -1,4 +1,5 @@
 #!/bin/bash
+# labels: release
 # tools/include-check and tools/form-check find what they are there for: each planted offence is reported, and the tree as it
 # is passes.
 set -u

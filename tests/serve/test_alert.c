@@ -1,3 +1,4 @@
+/* labels: links=serve */
 /* Looking for work that is about to come: how it ends. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* labels: links=serve */
 /* Connections that an address may open a second, in made-up time. */
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+/* labels: links=serve */
 /* What the server counts, without a server: each number of the text against what was reported.
  *
  *   test_metrics --show       prints the text, for promtool (scripts/promtool.sh) */

@@ -1,3 +1,4 @@
+/* labels: links=serve */
 /* A reply that the thread that made it sends itself (serve/net/net_sender.c): its bytes on a connection of
  * this machine, and when nothing may be sent. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* labels: links=serve */
 /* Rates and percentiles of a robot's last requests, against what they are by definition. */
 #include <math.h>
 #include <setjmp.h>

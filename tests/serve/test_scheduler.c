@@ -1,3 +1,4 @@
+/* labels: links=serve with=simulation.c */
 /* What the scheduler is there for, in numbers: robots on a simulated H200, in virtual time.
  *
  * `test_scheduler --table` prints the table of docs/serve-scheduling.md. Latencies are given in calls: 1 is a

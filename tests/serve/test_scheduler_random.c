@@ -1,3 +1,4 @@
+/* labels: links=serve */
 /* Random events against a plain book of what is where.
  *
  * Connections come, ask, leave while they are queued or running; batches take other times than foreseen; the

@@ -1,3 +1,4 @@
+/* labels: links=serve */
 /* The scheduler's rules one by one, each in a few events at exact times. A device of these tests takes 10 ms
  * for one sample, 18 for two, 32 for four and 60 for eight. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* labels: server threads cost */
 /* What robots and the server say to each other: metadata, requests, replies, sentences, by a client made of
  * bytes. Every policy golden goes through the wire and comes back bit for bit as `openpi run` computes it. */
 #include <setjmp.h>

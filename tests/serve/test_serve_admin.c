@@ -1,3 +1,4 @@
+/* labels: server threads */
 /* The admin port of `openpi serve`: metrics that agree with what was sent, who may ask, and how it drains. */
 #include <math.h>
 #include <setjmp.h>

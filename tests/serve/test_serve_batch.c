@@ -1,3 +1,4 @@
+/* labels: server threads links=serve wrap=openpi_session_run_rtc */
 /* One call of a device for several robots (serve/schedule/device.c). Where the model refuses the numbers of
  * one robot, which only computing can show, that robot gets a sentence. Each other robot gets what it gets
  * alone. Where the device is lost, all of them get the same sentence. */

@@ -1,3 +1,4 @@
+/* labels: server host threads */
 /* A robot whose connection is held back for a long time, because the device takes long, gets its answers: no
  * ping comes between them and nothing ends the connection. The network library's own pings would come after
  * 300 s; the clock is openpi_host's, which a signal sets forward by 1,000 s, and so is the device.

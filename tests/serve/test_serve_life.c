@@ -1,3 +1,4 @@
+/* labels: server host threads links=serve wrap=getaddrinfo */
 /* The life of `openpi serve`: what it refuses to start with, when it listens, how it drains. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* labels: server threads links=serve */
 /* Log lines of `openpi serve`: escapes, JSON and text, sampling in virtual time, a stderr that nobody reads,
  * and what a running server writes. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* labels: server host threads */
 /* A device that is lost while it computes: everybody who waits gets one sentence and the close code 1012,
  * everybody else the close code, and the exit status says: start me again. The device is openpi_host's, which
  * stands still and is lost when a signal says so. */

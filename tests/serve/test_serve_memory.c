@@ -1,3 +1,4 @@
+/* labels: server threads links=serve */
 /* Memory that ends, in a server of this process: each allocation of its own code fails once, at its start and
  * while it serves. A start ends with one sentence. While it serves, whoever asks gets actions, a sentence or
  * a close; who asks next gets actions. No crash, and nothing is left in memory.

@@ -1,3 +1,4 @@
+/* labels: server threads */
 /* The admin page of `openpi serve`: its files, and what they show of robots. Pictures as the model saw them
  * are compared with openpi's own, chunks with the replies that the robot got. */
 #include <math.h>

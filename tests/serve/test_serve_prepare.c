@@ -1,3 +1,4 @@
+/* labels: server threads links=serve */
 /* The threads of serve/prepare.c: a job of a reserved connection is prepared while all threads that shared
  * connections use are inside jobs that do not end. And what preparing takes, which counts in flight. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* labels: server host threads */
 /* What a server meets at its start and its end: signals while a load or reload stands still, signals after it
  * has drained, ports that others have, too few descriptors. Each ends with a status, none with a signal. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* labels: server */
 /* Many requests and many connections: memory and descriptors of the server stay flat, and each robot gets its
  * own chunk each time. The model is the smallest that there can be, so that a million requests take minutes:
  *

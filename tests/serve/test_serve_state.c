@@ -1,3 +1,4 @@
+/* labels: server threads links=serve */
 /* What the admin page polls (serve/admin/state.c): the model's notes, the warnings of the log and the last
  * two minutes, written for a server that is made up. And what those keep: serve/admin/history.c,
  * serve/log/log_recent.c. */

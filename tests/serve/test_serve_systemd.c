@@ -1,3 +1,4 @@
+/* labels: server threads links=serve links=cli wrap=openpi_session_run_rtc */
 /* systemd's protocols in `openpi serve`: readiness, watchdog, sockets that it passes. The tests are the
  * service manager: they hold the socket of reports and the listening socket. */
 #include <setjmp.h>
@@ -20,7 +21,7 @@
 #include "robot_message.h"
 #include "serve/serve.h"
 #include "serve/systemd.h"
-#include "service.h"
+#include "cli/service.h"
 
 #define TINY \
     "--synthetic tiny --robot aloha --threads 2 --horizon 5 --steps 1 --handshake-timeout 600 --no-admin"
