@@ -73,6 +73,7 @@ else()
             list(APPEND openpi_hip_files ${out})
         endforeach()
     endforeach()
+    add_custom_target(amd_kernels DEPENDS ${openpi_hip_files})      # the code objects alone, for tools/amd-report
     set_source_files_properties(${openpi_hip_source}/modules.c PROPERTIES
         OBJECT_DEPENDS "${openpi_hip_files};${openpi_hip_lists}"
         COMPILE_DEFINITIONS "OPENPI_HIP_FOLDER=\"${openpi_hip_folder}\"")
