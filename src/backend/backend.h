@@ -90,16 +90,6 @@ typedef struct generated_matrix {
     int column, row_length;      /* of a part: the first column taken, of matrix.k; how many a row has    */
 } generated_matrix;
 
-/* What is left of a layer norm before a product when x·norm.weight is multiplied, not the norm of x:
- *   out[0][o] = Σ W[o][i]·norm.weight[i],  out[1][o] = bias[o] + Σ W[o][i]·norm.bias[i]
- * so that (norm(x)·Wᵀ + bias)[o] = ((x·norm.weight)·Wᵀ[o] - mean·out[0][o])·rsqrt(var + eps) + out[1][o]. */
-typedef struct norm_fold {
-    const matrix *weight;        /* MATRIX_PLAIN, bf16, packed                                            */
-    const float *norm_weight, *norm_bias;  /* [k]                                                         */
-    const float *bias;           /* [n]                                                                   */
-    float *out;                  /* [2][n]                                                                */
-} norm_fold;
-
 typedef struct backend {
     const char *name;            /* "cpu"                                                                 */
 
@@ -139,10 +129,12 @@ typedef struct backend {
      * later waits for it. */
     openpi_status (*matrix_generate)(device *device, const matrix *matrix, const generated_matrix *from,
                                      void *to, openpi_error *error);
-    /* Optional, both or none. folds: 1 where the device has a kernel that wants folds of the layer norms
-     * before packed bf16 matrices. fold: happens after what the device was asked for before. */
-    int (*folds)(const device *device);
-    openpi_status (*fold)(device *device, const norm_fold *fold, openpi_error *error);
+    /* Optional, both or none: what kernels want besides packed weights, derived from those of a block once a
+     * model. prepared_bytes: the device memory that it takes, 0: nothing is wanted; asked before there is
+     * any, so no address in `block` may be read. prepare: writes it to block->prepared, when all weights are
+     * packed; ordered as upload. */
+    size_t (*prepared_bytes)(const device *device, const block_weights *block);
+    openpi_status (*prepare)(device *device, const block_weights *block, openpi_error *error);
 
     /* Bytes of one sample's block of K (V takes the same). */
     size_t (*cache_bytes)(const device *device, int capacity, int head_dim, dtype type);

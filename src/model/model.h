@@ -17,8 +17,6 @@ typedef struct vision_layer {
     matrix qkv, out, fc1, fc2;             /* [3·width, width] [width, width] [mlp, width] [width, mlp]    */
     matrix qkv_parts[3];                   /* in qkv's place without fused-qkv                             */
     const float *qkv_bias, *out_bias, *fc1_bias, *fc2_bias;
-    /* norm1 and qkv, norm2 and fc1 where the device wants them folded (norm_fold in backend.h), else NULL. */
-    const float *qkv_folded, *fc1_folded;
 } vision_layer;
 
 /* A layer of either Gemma stack. */
@@ -76,7 +74,10 @@ typedef struct model {
     matrix mlp_in, time_in, mlp_out;
     const float *time_in_bias, *mlp_out_bias;
 
-    void *block;                           /* device memory of all of it                                   */
+    block_weights blocks[BLOCK_KINDS];     /* the layers again, as devices see them (block_weights.c)      */
+    layer_weights *layers;                 /* all blocks'                                                  */
+
+    void *block;                           /* device memory of all of it, and of what is prepared          */
     size_t bytes;
 } model;
 
@@ -86,9 +87,13 @@ typedef struct model {
 openpi_status model_load(const checkpoint *checkpoint, device *device, model_types types, uint32_t off,
                          pool *pool, load_progress progress, void *progress_user, model **out,
                          openpi_error *error);
-/* The same without weights: dims, matrix shapes and `bytes`, for telling a price beforehand. */
+/* The same without weights: dims, matrix shapes and `bytes`, for telling a price beforehand. No address in it
+ * may be read. */
 openpi_status model_measure(const checkpoint *checkpoint, device *device, model_types types, uint32_t off,
                             model **out, openpi_error *error);
 void model_close(model *model);
+
+/* block_weights.c: of a model whose layers are laid out, the blocks' view of them. */
+void model_fill_blocks(model *model);
 
 #endif

@@ -30,6 +30,7 @@ op_block *plan_block(plan *plan, block_kind kind, int first, int layers, int row
     if (!plan->ops || !layers || count != layers * LAYER_OPS) return NULL;
     op_block *block = &plan->blocks[plan->block_count++];
     *block = (op_block){.kind = kind,
+                        .weights = &plan->model->blocks[kind],
                         .ops = plan->ops + first,
                         .count = count,
                         .layers = layers,

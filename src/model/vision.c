@@ -22,7 +22,6 @@ static void vision_layer_ops(plan *plan, row_set rows, int i) {
                                      .norm = layer->norm1,
                                      .weight = layer->qkv,
                                      .bias = layer->qkv_bias,
-                                     .folded = layer->qkv_folded,
                                      .out = b->vision_qkv},
                     layer->qkv_parts);
     plan_image_attention(at(plan, "vision.attention", i),
@@ -42,7 +41,6 @@ static void vision_layer_ops(plan *plan, row_set rows, int i) {
                                                                  .norm = layer->norm2,
                                                                  .weight = layer->fc1,
                                                                  .bias = layer->fc1_bias,
-                                                                 .folded = layer->fc1_folded,
                                                                  .activation = ACT_GELU,
                                                                  .out = b->vision_h});
     plan_linear_residual(at(plan, "vision.fc2", i), (op_linear_residual){.rows = rows,

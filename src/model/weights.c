@@ -1,7 +1,9 @@
 /* From checkpoint to model: which tensors make up which matrix, under the switches, and where in the
  * device block it lies. packing.c fills the block.
  *
- * lay_out() names every weight once and runs twice: to measure, then to bind addresses and collect jobs. */
+ * lay_out() names every weight once and runs twice: to measure, then to bind addresses and collect jobs.
+ * While it measures, a weight is its place in the block and not NULL, since a device decides what to prepare
+ * by what a layer has (a bias, a norm). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,6 +15,7 @@
 #include "model/packing.h"
 #include "checkpoint/tensor_names.h"
 
+#define FIRST_PLACE ((char *)(uintptr_t)ARENA_ALIGN)
 enum { NAME = 256 };
 
 typedef struct loader {
@@ -129,20 +132,6 @@ static norm layer_norm(loader *l, const char *base, const char *name) {
     return (norm){NORM_LAYER, w, vector(l, base, bias), 1e-6f};
 }
 
-/* 1: the device wants the norms before vision's qkv and fc1 folded. Only whole packed products in bf16
- * are. */
-static int folds_norms(const loader *l) {
-    const model *m = l->model;
-    const backend *backend = m->device->backend;
-    return m->types.act == DTYPE_BF16 && m->types.weights == WEIGHT_BF16 && on(l, SWITCH_FUSED_QKV) &&
-           on(l, SWITCH_FUSED_POINTWISE) && on(l, SWITCH_PACKED_WEIGHTS) && backend->folds &&
-           backend->folds(m->device);
-}
-
-static const float *room_of_fold(loader *l, const matrix *m) {
-    return arena_take(&l->arena, 2 * (size_t)m->n * sizeof(float));
-}
-
 static void lay_out_vision(loader *l) {
     model *m = l->model;
     char base[NAME];
@@ -166,9 +155,6 @@ static void lay_out_vision(loader *l) {
         v->fc1_bias = vector(l, base, "mlp.fc1.bias");
         linear(l, &v->fc2, base, "mlp.fc2");
         v->fc2_bias = vector(l, base, "mlp.fc2.bias");
-        if (!folds_norms(l)) continue;
-        v->qkv_folded = room_of_fold(l, &v->qkv);
-        v->fc1_folded = room_of_fold(l, &v->fc1);
     }
     m->vision_norm = layer_norm(l, TOWER, "post_layernorm");
     linear(l, &m->projector, PROJECTOR, "");
@@ -264,6 +250,18 @@ static void lay_out_embedding(loader *l) {
                .matrix = &m->embedding, .parts = {t}, .rows = {vocab}, .part_count = 1, .row_length = width});
 }
 
+/* What the device wants to derive from each block. */
+static void lay_out_prepared(loader *l) {
+    model *m = l->model;
+    const backend *backend = m->device->backend;
+    model_fill_blocks(m);
+    for (int i = 0; i < BLOCK_KINDS && backend->prepared_bytes; i++) {
+        block_weights *block = &m->blocks[i];
+        size_t bytes = block->layers ? backend->prepared_bytes(m->device, block) : 0;
+        block->prepared = bytes ? arena_take(&l->arena, bytes) : NULL;
+    }
+}
+
 static void lay_out(loader *l) {
     model *m = l->model;
     int adaptive = variant_of(m->variant)->adaptive_norms, depth = m->dims.depth;
@@ -288,29 +286,14 @@ static void lay_out(loader *l) {
         m->expert_norm = vector(l, EXPERT_MODEL, "norm.weight");
     }
     lay_out_heads(l);
+    lay_out_prepared(l);
 }
 
 /* ---- loading ------------------------------------------------------------------------------------------- */
 
-static openpi_status fold_norm(const loader *l, const norm *norm, const matrix *weight, const float *bias,
-                               const float *out, openpi_error *error) {
-    device *device = l->model->device;
-    const norm_fold fold = {.weight = weight,
-                            .norm_weight = norm->weight,
-                            .norm_bias = norm->bias,
-                            .bias = bias,
-                            .out = (float *)(uintptr_t)out};
-    return device->backend->fold(device, &fold, error);
-}
-
-static openpi_status fold_norms(const loader *l, openpi_error *error) {
-    const model *m = l->model;
-    if (!folds_norms(l)) return OPENPI_OK;
-    for (int i = 0; i < m->dims.vision_depth; i++) {
-        const vision_layer *v = &m->vision[i];
-        TRY(fold_norm(l, &v->norm1, &v->qkv, v->qkv_bias, v->qkv_folded, error));
-        TRY(fold_norm(l, &v->norm2, &v->fc1, v->fc1_bias, v->fc1_folded, error));
-    }
+static openpi_status prepare(const model *m, openpi_error *error) {
+    for (int i = 0; i < BLOCK_KINDS; i++)
+        if (m->blocks[i].prepared) TRY(m->device->backend->prepare(m->device, &m->blocks[i], error));
     return OPENPI_OK;
 }
 
@@ -328,7 +311,7 @@ static openpi_status load(loader *l, pool *pool, load_progress progress, void *u
     atomic_int damaged = 0;
     TRY(pack_vectors(m->device, l->vectors, l->vector_count, &damaged, error));
     TRY(pack_matrices(m->device, l->matrices, l->matrix_count, pool, progress, user, &damaged, error));
-    TRY(fold_norms(l, error));
+    TRY(prepare(m, error));
     TRY(tensors_check(m->checkpoint->tensors, error));
     return atomic_load(&damaged)
                ? damage_report(m->checkpoint, weight_formats[m->types.weights].source, error)
@@ -365,7 +348,10 @@ static openpi_status measure(loader *l, const checkpoint *checkpoint, device *de
     m->vision = calloc((size_t)dims->vision_depth, sizeof *m->vision);
     m->prefix = calloc((size_t)dims->depth, sizeof *m->prefix);
     m->expert = calloc((size_t)dims->depth, sizeof *m->expert);
-    if (!m->vision || !m->prefix || !m->expert) return report_no_memory(error, layers, "the model");
+    m->layers = calloc((size_t)(dims->vision_depth + 2 * dims->depth), sizeof *m->layers);
+    if (!m->vision || !m->prefix || !m->expert || !m->layers)
+        return report_no_memory(error, layers, "the model");
+    l->arena.base = FIRST_PLACE;
     lay_out(l);
     m->bytes = l->arena.used;
     return OPENPI_OK;
@@ -404,5 +390,6 @@ void model_close(model *model) {
     free(model->vision);
     free(model->prefix);
     free(model->expert);
+    free(model->layers);
     free(model);
 }

@@ -12,8 +12,8 @@
  *
  *   every layer   LAYER_OPS operations in the order of layer_op, of one type and stage, over the same rows.
  *                 Each reads what the one before it wrote; x is one buffer, in and out. Layers differ in the
- *                 addresses of weights, biases, norms, gates and folds, not in which of them there are. Their
- *                 caches are cache_bytes apart.
+ *                 addresses of weights, biases, norms and gates, not in which of them there are. Their caches
+ *                 are cache_bytes apart.
  *                 Vision: layer norms, a bias for each product, GELU, no gates. Else: RMS norms, no biases,
  *                 GeGLU.
  *   every step    the operations of the first one. Norms and gates are norm_floats further each step, and
@@ -22,7 +22,11 @@
  *                 the next embedding read.
  *
  * A layer that a switch has taken apart is in no block. tests/model/test_plan.c compares blocks with their
- * operations. */
+ * operations.
+ *
+ * What a block's layers read of the model is there before any plan is: block_weights. A device may derive
+ * from it what its kernels want (scales, sums, copies in another order), once a model, and finds that again
+ * by the block (backend.prepare). */
 #ifndef OPS_BLOCKS_H
 #define OPS_BLOCKS_H
 
@@ -32,6 +36,7 @@ typedef enum block_kind {
     BLOCK_VISION_LAYERS,
     BLOCK_PREFIX_LAYERS,
     BLOCK_EXPERT_STEPS,
+    BLOCK_KINDS
 } block_kind;
 
 /* The operations of a layer, after it those of each kind of block. */
@@ -44,8 +49,29 @@ typedef enum layer_op {
     LAYER_OPS
 } layer_op;
 
+/* What an operation reads of the model; attention reads nothing. */
+typedef struct op_weights {
+    norm norm;                   /* before the product; without weight and bias where each step has its own */
+    matrix weight;
+    const float *bias;           /* [weight.n] or NULL                                                     */
+} op_weights;
+
+typedef struct layer_weights {
+    op_weights ops[LAYER_OPS];
+} layer_weights;
+
+/* The layers of the tower, the prefix or the expert: one a kind and model, for the blocks of all plans. */
+typedef struct block_weights {
+    block_kind kind;
+    dtype type;                  /* the activations'                                                       */
+    int layers;                  /* 0: a switch has taken them apart                                       */
+    const layer_weights *layer;  /* [layers]                                                               */
+    void *prepared;              /* what the device has derived, in its memory; NULL: nothing              */
+} block_weights;
+
 typedef struct op_block {
     block_kind kind;
+    const block_weights *weights;          /* all layers'; the block's first one is layer ops->layer       */
     const op *ops;               /* the first one, which begins a layer                                    */
     int count;                   /* operations                                                             */
     int layers;                  /* of a step                                                              */

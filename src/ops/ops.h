@@ -130,8 +130,6 @@ typedef struct op_norm_linear {
     norm norm;
     matrix weight;               /* PLAIN or GATED                                                        */
     const float *bias;           /* [n] or NULL                                                           */
-    const float *folded;         /* [2][n] norm and bias as a kernel wants them that norms after the product
-                                    (norm_fold in backend.h), or NULL                                     */
     activation activation;
     const int32_t *out_row;      /* [capacity] or NULL: out row r                                         */
     void *out;                   /* act [.][n or n/2]                                                     */

@@ -146,19 +146,12 @@ static void add_mean(device *device, const float *vector, float by) {
     must(device->backend->upload(device, (float *)(uintptr_t)vector, host, sizeof host, &error));
 }
 
-/* Every seventh weight of a norm becomes 0, or a number near it, and what depends on it is made anew. */
-static void clear_weights(device *device, const norm *norm, const matrix *weight, const float *bias,
-                          const float *folded) {
+/* Every seventh weight of a norm becomes 0, or a number near it. */
+static void clear_weights(device *device, const norm *norm) {
     float host[WIDTH];
-    const norm_fold fold = {.weight = weight,
-                            .norm_weight = norm->weight,
-                            .norm_bias = norm->bias,
-                            .bias = bias,
-                            .out = (float *)(uintptr_t)folded};
     must(device->backend->download(device, host, norm->weight, sizeof host, &error));
     for (int i = 0; i < WIDTH; i += 7) host[i] = i % 2 ? 0 : i % 4 ? 1e-35f : -1e-20f;
     must(device->backend->upload(device, (float *)(uintptr_t)norm->weight, host, sizeof host, &error));
-    if (folded) must(device->backend->fold(device, &fold, &error));
 }
 
 /* An engine whose rows have so large a mean and, `clear`, norms that leave columns out. */
@@ -168,10 +161,12 @@ static openpi_engine *open_unusual(openpi_dtype dtype, float mean, int clear) {
     const model *m = engine->model;
     add_mean(engine->device, m->patch_bias, mean);
     for (int i = 0; i < DEPTH && clear; i++) {
-        const vision_layer *v = &m->vision[i];
-        clear_weights(engine->device, &v->norm1, &v->qkv, v->qkv_bias, v->qkv_folded);
-        clear_weights(engine->device, &v->norm2, &v->fc1, v->fc1_bias, v->fc1_folded);
+        clear_weights(engine->device, &m->vision[i].norm1);
+        clear_weights(engine->device, &m->vision[i].norm2);
     }
+    /* What depends on them is made anew. */
+    const block_weights *tower = &m->blocks[BLOCK_VISION_LAYERS];
+    if (tower->prepared) must(engine->device->backend->prepare(engine->device, tower, &error));
     return engine;
 }
 

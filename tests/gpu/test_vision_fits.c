@@ -142,7 +142,14 @@ static void check_weights(const gpu_tensor_map *map, const matrix *m, uint64_t n
                 (unsigned[]){256, 1, groups}, (uint64_t[]){1024, 1024 * blocks});
 }
 
-static void check_layer(const vision_layer_weights *layer, const op *ops) {
+/* What was prepared for a layer: of qkv and then of fc1 sums and biases, in whole lines of 128 bytes. */
+enum { PREPARED_FC1 = 2 * 3456, PREPARED = 15552 };
+static const float *prepared_of(const model *m, int layer) {
+    assert_non_null(m->blocks[BLOCK_VISION_LAYERS].prepared);
+    return (const float *)m->blocks[BLOCK_VISION_LAYERS].prepared + layer * PREPARED;
+}
+
+static void check_layer(const vision_layer_weights *layer, const op *ops, const float *prepared) {
     static const unsigned boxes[VISION_MATRICES][VISION_MAPS] = VISION_BOXES;
     const op_norm_linear *qkv = &ops[LAYER_QKV].norm_linear, *fc1 = &ops[LAYER_UP].norm_linear;
     const op_linear_residual *out = &ops[LAYER_OUT].linear_residual,
@@ -153,14 +160,12 @@ static void check_layer(const vision_layer_weights *layer, const op *ops) {
         check_weights(&layer->maps[4 + i], &fc1->weight, 4304, 1152, boxes[VISION_MATRIX_FC1][i]);
     }
     check_weights(&layer->maps[6], &fc2->weight, 1152, 4304, boxes[VISION_MATRIX_FC2][0]);
-    assert_non_null(qkv->folded);
-    assert_non_null(fc1->folded);
-    assert_ptr_equal(layer->bias[VISION_MATRIX_QKV], qkv->folded + 3456);
+    assert_ptr_equal(layer->bias[VISION_MATRIX_QKV], prepared + 3456);
     assert_ptr_equal(layer->bias[VISION_MATRIX_OUT], out->bias);
-    assert_ptr_equal(layer->bias[VISION_MATRIX_FC1], fc1->folded + 4304);
+    assert_ptr_equal(layer->bias[VISION_MATRIX_FC1], prepared + PREPARED_FC1 + 4304);
     assert_ptr_equal(layer->bias[VISION_MATRIX_FC2], fc2->bias);
-    assert_ptr_equal(layer->sums[0], qkv->folded);
-    assert_ptr_equal(layer->sums[1], fc1->folded);
+    assert_ptr_equal(layer->sums[0], prepared);
+    assert_ptr_equal(layer->sums[1], prepared + PREPARED_FC1);
     assert_ptr_equal(layer->norm_weight[0], qkv->norm.weight);
     assert_ptr_equal(layer->norm_weight[1], fc1->norm.weight);
 }
@@ -213,7 +218,8 @@ static void check_arguments(const gpu_vision *p, const plan *plan, const op *ops
     check_heads(&p->keys_main, p->to_qkv, CUDA_MAP_SWIZZLE_128, 64, 256, rows);
     check_heads(&p->keys_rest, p->to_qkv, CUDA_MAP_SWIZZLE_NONE, 8, 256, rows);
     check_stores(p, rows);
-    for (int i = 0; i < LAYERS; i++) check_layer(&p->layers[i], ops + i * LAYER_OPS);
+    for (int i = 0; i < LAYERS; i++)
+        check_layer(&p->layers[i], ops + i * LAYER_OPS, prepared_of(plan->model, i));
 }
 
 /* The arguments are what the ops say, also where each image is a pass of its own; scaled rows are at the
@@ -251,7 +257,29 @@ static void arguments(void **state) {
     check_launches(MULTIPROCESSORS, 1u << SWITCH_BATCHED_VISION, 3);
 }
 
-/* ---- folds ------------------------------------------------------------------------------------------- */
+/* The rest of a tower finds what was prepared for its own layers. */
+static void the_rest(void **state) {
+    openpi_engine *engine;
+    (void)state;
+    reset();
+    assert_int_equal(open_engine(MULTIPROCESSORS, "hopper", 0, &engine), OPENPI_OK);
+    openpi_session *session = open_session(engine, 1);
+    const op_list all = plan_list(session->plan);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        op_block rest;
+        assert_true(block_at(&all, (int)(all.blocks->ops - all.ops) + layer * LAYER_OPS, &rest));
+        const op_list list = {rest.ops, rest.count, &rest, 1};
+        fake.on_launch = keep_arguments;
+        given_count = 0;
+        assert_int_equal(backend_cuda.run(engine->device, list, session->work, NULL, &error), OPENPI_OK);
+        assert_int_equal(given_count, 1);
+        assert_int_equal(given->depth, LAYERS - layer);
+        check_layer(&given->layers[0], rest.ops, prepared_of(engine->model, layer));
+    }
+    fake_close(session, engine);
+}
+
+/* ---- what is prepared ---------------------------------------------------------------------------------- */
 
 enum { FOLDS = 2 * LAYERS, FOLD_THREADS = 256 };
 static gpu_vision_fold folded[FOLDS];
@@ -263,6 +291,7 @@ static void keep_folds(const cuda_launch *launch, const void *arguments) {
     if (launch->block[0] != FOLD_THREADS) return;
     memcpy(&fold, arguments, sizeof fold);
     if (fold.k != 1152 || (unsigned)fold.n != 8 * launch->grid[0]) return;
+    assert_int_equal(launch->attribute_count, 0);          /* waits for the launch before */
     assert_in_range(folded_count, 0, FOLDS - 1);
     folded[folded_count++] = fold;
 }
@@ -280,7 +309,7 @@ static void check_fold(const gpu_vision_fold *f, const norm *norm, const matrix 
 }
 
 /* When a model is loaded, both norms of each layer are folded, also where the kernel is switched off, which
- * may change; but not on a card that does not hold it. */
+ * may change. */
 static void folds(void **state) {
     (void)state;
     for (int off = 0; off < 2; off++) {
@@ -294,19 +323,63 @@ static void folds(void **state) {
         assert_int_equal(folded_count, FOLDS);
         for (int i = 0; i < LAYERS; i++) {
             const vision_layer *v = &engine->model->vision[i];
-            check_fold(&folded[2 * i], &v->norm1, &v->qkv, v->qkv_bias, v->qkv_folded);
-            check_fold(&folded[2 * i + 1], &v->norm2, &v->fc1, v->fc1_bias, v->fc1_folded);
+            const float *prepared = prepared_of(engine->model, i);
+            check_fold(&folded[2 * i], &v->norm1, &v->qkv, v->qkv_bias, prepared);
+            check_fold(&folded[2 * i + 1], &v->norm2, &v->fc1, v->fc1_bias, prepared + PREPARED_FC1);
         }
         openpi_engine_close(engine);
     }
+}
+
+/* Folds of an engine, and the memory of its weights that they take. */
+static void expect_folds(const char *dims, int blocks, uint32_t off, int folds_expected) {
     openpi_engine *engine;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     reset();
+    fake.single_blocks = blocks;
     fake.on_launch = keep_folds;
     folded_count = 0;
-    assert_int_equal(open_engine(MULTIPROCESSORS - 1, "hopper", 0, &engine), OPENPI_OK);
-    assert_int_equal(folded_count, 0);
-    assert_null(engine->model->vision[0].qkv_folded);
+    assert_int_equal(openpi_dims_parse(dims, &synthetic.dims, &error), OPENPI_OK);
+    assert_int_equal(fake_engine_open(&backend_cuda, &synthetic, "hopper", off, &engine, &error), OPENPI_OK);
+    assert_int_equal(folded_count, folds_expected);
+    const block_weights *tower = &engine->model->blocks[BLOCK_VISION_LAYERS];
+    assert_int_equal(!tower->prepared, !folds_expected);
+    assert_int_equal(backend_cuda.prepared_bytes(engine->device, tower), folds_expected / 2 * PREPARED * 4);
+    for (int i = BLOCK_PREFIX_LAYERS; i < BLOCK_KINDS; i++) assert_null(engine->model->blocks[i].prepared);
     openpi_engine_close(engine);
+    fake_nothing_kept();
+}
+
+/* Not on a card that does not hold the kernel, nor for a tower that it does not compute. */
+static void folds_where_legal(void **state) {
+#define TOWER(vision) "{\"vision\":" vision ",\"vlm\":[24,1,8,256,40],\"expert\":[24,40],\"vocab\":2048}"
+    static const char whole[] = TOWER("[1152,2,16,4304]");
+    (void)state;
+    expect_folds(whole, MULTIPROCESSORS, 0, FOLDS);
+    expect_folds(whole, MULTIPROCESSORS - 1, 0, 0);
+    expect_folds(whole, MULTIPROCESSORS, 1u << SWITCH_FUSED_ATTENTION, FOLDS);     /* may change, too     */
+    expect_folds(whole, MULTIPROCESSORS, 1u << SWITCH_FUSED_QKV, 0);
+    expect_folds(whole, MULTIPROCESSORS, 1u << SWITCH_FUSED_POINTWISE, 0);
+    expect_folds(whole, MULTIPROCESSORS, 1u << SWITCH_PACKED_WEIGHTS, 0);
+    expect_folds(TOWER("[1152,2,16,4288]"), MULTIPROCESSORS, 0, 0);
+#undef TOWER
+}
+
+/* Layers of which nothing is prepared are not taken. */
+static void not_prepared(void **state) {
+    openpi_engine *engine;
+    (void)state;
+    reset();
+    assert_int_equal(open_engine(MULTIPROCESSORS, "hopper", 0, &engine), OPENPI_OK);
+    for (int prepared = 1; prepared >= 0; prepared--) {
+        if (!prepared) engine->model->blocks[BLOCK_VISION_LAYERS].prepared = NULL;
+        openpi_session *session = open_session(engine, 1);
+        fake_launches(session, "resident_vision", &launched);
+        assert_int_equal(launched.resident, prepared);
+        openpi_session_close(session);
+    }
+    openpi_engine_close(engine);
+    fake_nothing_kept();
 }
 
 /* ---- failures ---------------------------------------------------------------------------------------- */
@@ -351,7 +424,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(enough_blocks), cmocka_unit_test(too_small),
         cmocka_unit_test(other_kernels), cmocka_unit_test(arguments),
-        cmocka_unit_test(folds),
+        cmocka_unit_test(the_rest),      cmocka_unit_test(folds),
+        cmocka_unit_test(not_prepared),  cmocka_unit_test(folds_where_legal),
         cmocka_unit_test(a_driver_that_fails),
     };
     return cmocka_run_group_tests_name("vision fits", tests, NULL, NULL);

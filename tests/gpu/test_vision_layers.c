@@ -5,19 +5,10 @@
 #include "backend/gpu/cuda/resident/vision/vision_layers.h"
 #include "full_plans.h"
 
-/* As a device that has the kernel makes the model: with folds of the norms. */
-static void fold_norms(plan *plan) {
-    static const float folds[1];
-    for (int i = 0; i < plan->count; i++)
-        if (plan->ops[i].kind == OP_NORM_LINEAR && plan->ops[i].norm_linear.norm.kind == NORM_LAYER)
-            plan->ops[i].norm_linear.folded = folds;
-}
-
 static plan *open_plan(const subject *s, int batch) {
     const plan_shape shape = {.batch = batch, .horizon = 10, .steps = 2, .max_prompt = 20};
     plan *plan;
     must(plan_create(s->model, &shape, PLAN_ORDINARY, &plan, &error));
-    fold_norms(plan);
     return plan;
 }
 
@@ -82,26 +73,10 @@ static void test_other_towers(void **state) {
     expect("full:pi0", DIMS("[1296,2,18,4304]"), OPENPI_BF16, 1, 0, (launches){0});
 }
 
-/* A tower whose norms nobody has folded. */
-static void test_without_folds(void **state) {
-    (void)state;
-    subject s = open_subject("full:pi0", NULL, OPENPI_BF16, 0);
-    plan *plan = open_plan(&s, 1);
-    const op_list list = plan_list(plan);
-    op_block block;
-    assert_true(block_at(&list, 1, &block));
-    assert_int_equal(vision_layers_of(&block), 27);
-    plan->ops[1 + LAYER_UP].norm_linear.folded = NULL;
-    assert_int_equal(vision_layers_of(&block), 0);
-    plan_close(plan);
-    close_subject(&s);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_towers),
         cmocka_unit_test(test_other_towers),
-        cmocka_unit_test(test_without_folds),
     };
     return cmocka_run_group_tests_name("vision layers", tests, NULL, NULL);
 }

@@ -147,9 +147,12 @@ struct gpu_family {
     uint32_t take_switches;                /* a set: off, or without a state here, it takes nothing         */
     int whole_device;                      /* 1: what it takes needs the device for itself                  */
     size_t take_bytes;                     /* most of the work block that the ops it takes share            */
-    /* Optional, of a family that takes blocks and has a state: it wants layer norms folded (norm_fold in
-     * backend.h), and folds them. */
-    void (*fold)(gpu_issue *issue, const norm_fold *fold);
+    /* Optional, of a family that takes blocks: what it wants to have derived from a block's weights when a
+     * model is loaded. Returns how many bytes that is, 0: nothing of this block, and where launches are
+     * wanted (gpu_emitting) makes it at `place`, which is NULL else. Each launch waits for the one before.
+     * It is asked also where its switches are off, since that may change while the weights stay.
+     * gpu_prepared finds the place again. */
+    size_t (*prepare)(gpu_issue *issue, const block_weights *block, void *place);
 
     /* Optional: with the kernels loaded, makes what the family keeps on a device (gpu_state); 0 or the
      * driver's error. close receives whatever open has left there, also after a failure. */
@@ -213,6 +216,8 @@ gpu_weights gpu_weights_of(const matrix *matrix);
  * those. */
 void gpu_take(gpu_issue *issue, int ops);
 void gpu_take_next(gpu_issue *issue);
+/* What this family has prepared of the weights that a block's layers read, all of them; NULL: nothing. */
+void *gpu_prepared(const gpu_issue *issue, const op_block *block);
 /* The product of an op LINEAR_RESIDUAL, NORM_LINEAR or NORM_QKV, whose matrix must be packed. */
 gpu_task gpu_product_of(const gpu_issue *issue, const op *op);
 

@@ -9,6 +9,7 @@
  *   work.c     the work block
  *   record.c   running ops now, or recording them into a graph; times of stages and launches
  *   pack.c     weights into the layout of kernels/args.h, through pinned staging
+ *   prepare.c  what families derive from a block's weights
  *   generate.c synthetic weights into that layout, made on the device
  *   roof.c     the device's ceilings */
 #ifndef BACKEND_GPU_GPU_H
@@ -107,6 +108,7 @@ typedef struct gpu_emission {
     void *stream;
     struct recording *recording;           /* notes every launch; NULL: none                                */
     int alone;                             /* 1: the next launch waits for all before it                    */
+    int in_turn;                           /* 1: each launch does                                           */
     int code;                              /* the first error                                               */
 } gpu_emission;
 
@@ -136,13 +138,17 @@ int gpu_issue_next(gpu_issue *issue, const op_list *list, int place);
 size_t gpu_work_bytes(const device *device, const op *ops, int count); /* of the backend table */
 int gpu_candidates(const device *device, const op *op, candidate *out,
                    int capacity); /* of the backend table */
-int gpu_folds(const device *device);       /* of the backend table */
-openpi_status gpu_fold(device *device, const norm_fold *fold, openpi_error *error); /* of the backend table */
 /* A launch that belongs to no op: by the device's stream, waiting for all before it. */
 int gpu_issue_task(gpu_device *device, gpu_task *task);
 
 /* ops.c: the tasks of an op. */
 void gpu_op_tasks(gpu_issue *issue, const op *op);
+
+/* prepare.c. 1: module i's family could take ops here, were its switches on. */
+int gpu_could_take(const gpu_device *self, int i);
+/* Functions of the backend table. */
+size_t gpu_prepared_bytes(const device *device, const block_weights *block);
+openpi_status gpu_prepare(device *device, const block_weights *block, openpi_error *error);
 
 /* work.c: the next op begins, at the block's beginning. */
 void gpu_work_begin(gpu_work *work);
@@ -241,8 +247,8 @@ uint32_t gpu_missing(const device *device);
         .matrix_scratch = gpu_matrix_scratch,                                                                \
         .matrix_pack = gpu_matrix_pack,                                                                      \
         .matrix_generate = gpu_matrix_generate,                                                              \
-        .folds = gpu_folds,                                                                                  \
-        .fold = gpu_fold,                                                                                    \
+        .prepared_bytes = gpu_prepared_bytes,                                                                \
+        .prepare = gpu_prepare,                                                                              \
         .cache_bytes = gpu_cache_bytes,                                                                      \
         .cache_read = gpu_cache_read,                                                                        \
         .work_bytes = gpu_work_bytes,                                                                        \

@@ -35,7 +35,7 @@ void gpu_emit(gpu_issue *issue, int kernel, gpu_grid grid, const void *arguments
         .arguments = arguments,
         .bytes = bytes,
     };
-    emit->alone = 0;
+    emit->alone = emit->in_turn;
     emit->code = self->driver.launch(&self->driver, &launch, emit->stream);
     if (emit->recording && !emit->code) gpu_note_launch(issue, gpu_kernel_at(family, kernel)->name, &launch);
 }
@@ -76,9 +76,7 @@ static void issue_op(gpu_issue *issue, const op *op) {
 
 /* Module i's family may take several ops at once. */
 static int takes(const gpu_device *self, int i) {
-    const gpu_family *family = self->vendor->modules[i].family;
-    if (!self->loaded[i].module) return 0;
-    return !family->take_switches || (self->loaded[i].state && !(family->take_switches & self->off));
+    return gpu_could_take(self, i) && !(self->vendor->modules[i].family->take_switches & self->off);
 }
 
 /* Ops that the first family takes which takes any: of the block that begins here (NULL: none), or a pair. */
@@ -124,28 +122,6 @@ int gpu_candidates(const device *device, const op *op, candidate *out, int capac
                        .listing = {.list = out, .capacity = capacity}};
     issue_op(&issue, op);
     return issue.listing.count;
-}
-
-/* The place of the family that folds norms here, -1: none. Whether it is switched off does not matter: that
- * may change while the weights stay. */
-static int family_that_folds(const gpu_device *self) {
-    for (int i = 0; i < self->loaded_count; i++)
-        if (self->loaded[i].state && self->vendor->modules[i].family->fold) return i;
-    return -1;
-}
-
-int gpu_folds(const device *device) { return family_that_folds((const gpu_device *)device) >= 0; }
-
-openpi_status gpu_fold(device *device, const norm_fold *fold, openpi_error *error) {
-    gpu_device *self = (gpu_device *)device;
-    gpu_issue issue = {.device = self,
-                       .purpose = GPU_LAUNCH,
-                       .emit = {.stream = self->stream, .alone = 1},
-                       .family = family_that_folds(self)};
-    TRY(gpu_enter(self, error));
-    self->vendor->modules[issue.family].family->fold(&issue, fold);
-    return issue.emit.code ? gpu_fail(self, issue.emit.code, "folding norms into weights", error)
-                           : OPENPI_OK;
 }
 
 int gpu_issue_task(gpu_device *self, gpu_task *task) {

@@ -66,7 +66,6 @@ void gpu_note_launch(gpu_issue *issue, const char *kernel, const gpu_launch *lau
         if (!code && r->timed) code = driver->event_record(driver, m->event, issue->emit.stream, 1);
     }
     if (code) gpu_issue_fail(issue, code);
-    if (r->timed) issue->emit.alone = 1;
 }
 
 void gpu_note_whole_device(gpu_issue *issue) {
@@ -165,7 +164,7 @@ static int capture_ops(gpu_device *self, const op_list *list, void *work, struct
                        void **graph) {
     const gpu_driver *driver = &self->driver;
     gpu_issue issue = {.device = self, .purpose = GPU_LAUNCH, .work = {.memory = work},
-                       .emit = {.stream = r->stream, .recording = r}};
+                       .emit = {.stream = r->stream, .recording = r, .in_turn = r->timed}};
     stage_events e = {.events = r->events, .in_graph = 1};
     int code = driver->capture_begin(driver, r->stream);
     if (code) return code;

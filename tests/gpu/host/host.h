@@ -1,10 +1,11 @@
-/* A vendor whose GPU is the host: a driver, three kernel families in plain C, and what describes them. The
+/* A vendor whose GPU is the host: a driver, four kernel families in plain C, and what describes them. The
  * frame of src/backend/gpu runs on it as on CUDA, with fewer kernels that are cut otherwise.
  *
  *   driver.c      memory, streams, events, graphs, launches: everything on the calling thread, at once
- *   vendor.c      the device host:0 and its path, plain
+ *   vendor.c      the device host:0 and its paths, plain and copied
  *   products.c    x·Wᵀ of any type and shape        attention.c   whole and in steps
  *   pointwise.c   norms, gathers, element by element; weights packed and made
+ *   copies.c      layers from what was prepared of their weights, on the path copied
  *   signals.c     signals that make the device of a program stand still, or lose it
  *   backends.c    the backends of a test program: the processor and this one */
 #ifndef TESTS_GPU_HOST_HOST_H

@@ -19,8 +19,10 @@ typedef struct host_function {
     host_kernel *run;
 } host_function;
 
-extern const gpu_family gpu_family_host_products, gpu_family_host_attention, gpu_family_host_pointwise;
-extern const host_function host_image_products[], host_image_attention[], host_image_pointwise[];
+extern const gpu_family gpu_family_host_products, gpu_family_host_attention, gpu_family_host_pointwise,
+    gpu_family_host_copies;
+extern const host_function host_image_products[], host_image_attention[], host_image_pointwise[],
+    host_image_copies[];
 
 static inline dtype type_of(int f32) { return f32 ? DTYPE_F32 : DTYPE_BF16; }
 

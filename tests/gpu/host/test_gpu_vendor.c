@@ -34,7 +34,8 @@ static int nothing_left(void **state) {
     return -1;
 }
 
-static openpi_engine *open_trained(const char *spec, openpi_dtype dtype, int max_delay) {
+/* path: NULL, the best. */
+static openpi_engine *open_on(const char *path, const char *spec, openpi_dtype dtype, int max_delay) {
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_engine *engine;
@@ -43,8 +44,13 @@ static openpi_engine *open_trained(const char *spec, openpi_dtype dtype, int max
     options.synthetic = &synthetic;
     options.device = "host:0";
     options.dtype = dtype;
+    options.path = path;
     must(openpi_engine_open(NULL, &options, &engine, &error));
     return engine;
+}
+
+static openpi_engine *open_trained(const char *spec, openpi_dtype dtype, int max_delay) {
+    return open_on(NULL, spec, dtype, max_delay);
 }
 
 static openpi_engine *open_engine(const char *spec, openpi_dtype dtype) {
@@ -273,6 +279,88 @@ static void test_blocks(void **state) {
     check_blocks_are_shown(&gpu_vendor_host, &backend_host, "host:0");
 }
 
+/* ---- what is prepared of a model's weights ------------------------------------------------------------ */
+
+static void poison(device *device, const void *at, size_t bytes) {
+    void *ff = malloc(bytes);
+    assert_non_null(ff);
+    memset(ff, 0xff, bytes);
+    must(device->backend->upload(device, (void *)(uintptr_t)at, ff, bytes, &error));
+    free(ff);
+}
+
+/* Nothing is left of what the layers of a block read, but what was prepared. Returns its bytes. */
+static size_t poison_weights(device *device, const block_weights *block) {
+    assert_non_null(block->prepared);
+    for (int i = 0; i < block->layers * LAYER_OPS; i++) {
+        const op_weights *w = &block->layer[i / LAYER_OPS].ops[i % LAYER_OPS];
+        const size_t k = (size_t)w->weight.k * sizeof(float), n = (size_t)w->weight.n * sizeof(float);
+        if (w->weight.n) poison(device, w->weight.data, device->backend->matrix_bytes(device, &w->weight));
+        if (w->bias) poison(device, w->bias, n);
+        if (w->norm.weight) poison(device, w->norm.weight, k);
+        if (w->norm.bias) poison(device, w->norm.bias, k);
+    }
+    return (device->backend->prepared_bytes(device, block) + 255) / 256 * 256;
+}
+
+/* Launches of layers that were taken as a whole. */
+static int layers_taken(const openpi_session *session) {
+    enum { LAUNCHES = 4096 };
+    static launch_record seen[LAUNCHES];
+    device *device = session->engine->device;
+    struct recording *timed;
+    int layers = 0;
+    must(device->backend->record_timed(device, plan_list(session->plan), session->work, &timed, &error));
+    const int count = device->backend->launches(device, timed, seen, LAUNCHES);
+    assert_in_range(count, 1, LAUNCHES);
+    for (int i = 0; i < count; i++)
+        layers += seen[i].ops == LAYER_OPS && (!i || seen[i].op != seen[i - 1].op);
+    device->backend->forget(device, timed);
+    return layers;
+}
+
+static int layers_of(const plan *plan) {
+    int layers = 0;
+    for (int i = 0; i < plan->block_count; i++) layers += plan->blocks[i].layers * plan->blocks[i].steps;
+    return layers;
+}
+
+/* Blocks of every kind, computed from what was prepared alone: the bits of the path that prepares nothing.
+ * The memory is the model's. */
+static void expect_prepared(const char *spec, openpi_dtype dtype) {
+    float plain[VALUES];
+    call c;
+    openpi_engine *engine = open_engine(spec, dtype);
+    const size_t bytes = engine->model->bytes;
+    size_t prepared = 0;
+    call_open(&c, engine, 11, TOKENS);
+    call_run(&c);
+    memcpy(plain, c.actions, sizeof plain);
+    assert_int_equal(layers_taken(c.session), 0);
+    for (int kind = 0; kind < BLOCK_KINDS; kind++) assert_null(engine->model->blocks[kind].prepared);
+    call_close(&c);
+    openpi_engine_close(engine);
+    engine = open_on("copied", spec, dtype, 0);
+    for (int kind = 0; kind < BLOCK_KINDS; kind++)
+        prepared += poison_weights(engine->device, &engine->model->blocks[kind]);
+    assert_int_equal(engine->model->bytes, bytes + prepared);
+    assert_int_equal(host_device_bytes(), engine->model->bytes);
+    call_open(&c, engine, 11, TOKENS);
+    call_run(&c);
+    assert_memory_equal(c.actions, plain, sizeof plain);
+    assert_int_equal(layers_taken(c.session), layers_of(c.session->plan));
+    call_close(&c);
+    openpi_engine_close(engine);
+}
+
+static void test_prepared(void **state) {
+    (void)state;
+    expect_prepared("odd:pi0", OPENPI_F32);
+    expect_prepared("odd:pi0", OPENPI_BF16);
+    expect_prepared("odd:pi05", OPENPI_F32);
+    expect_prepared("odd:pi05", OPENPI_BF16);
+}
+
 /* In a thread of its own, where assertions cannot stand. */
 static void *run_twice(void *argument) {
     call *c = argument;
@@ -445,6 +533,7 @@ static int run_device(void) {
         cmocka_unit_test_teardown(test_replays, nothing_left),
         cmocka_unit_test_teardown(test_timed, nothing_left),
         cmocka_unit_test_teardown(test_blocks, nothing_left),
+        cmocka_unit_test_teardown(test_prepared, nothing_left),
         cmocka_unit_test_teardown(test_side_by_side, nothing_left),
         cmocka_unit_test_teardown(test_choices, nothing_left),
     };

@@ -20,18 +20,19 @@ static void learn(const gpu_driver *driver, int ordinal, const gpu_module *modul
                                   .memory_bytes = total}};
 }
 
-/* The one path that there is. */
+/* Both paths. */
 static int offers(const gpu_driver *driver, const gpu_facts *facts, const char *path, char *why,
                   size_t why_bytes) {
     (void)driver, (void)facts, (void)path, (void)why, (void)why_bytes;
     return 1;
 }
 
-static const char *const paths[] = {"plain", NULL};
+static const char *const paths[] = {"plain", "copied", NULL};
 static const gpu_module modules[] = {
     {&gpu_family_host_products, host_image_products, NULL, 1},
     {&gpu_family_host_attention, host_image_attention, NULL, 2},
     {&gpu_family_host_pointwise, host_image_pointwise, NULL, 3},
+    {&gpu_family_host_copies, host_image_copies, "copied", 4},
     {NULL, NULL, NULL, 0},
 };
 

@@ -91,8 +91,8 @@ static inline int block_norm_moved(const norm *a, const norm *b, int floats) {
 static inline void block_check_product(const block_place *at, const op_norm_linear *a,
                                        const op_norm_linear *f) {
     HOLDS(at, a->x == f->x && a->out == f->out && a->activation == f->activation && !a->out_row);
-    HOLDS(at, !a->bias == !f->bias && !a->folded == !f->folded);
-    HOLDS(at, block_norm_alike(&a->norm, &f->norm) && block_matrix_alike(&a->weight, &f->weight));
+    HOLDS(at, !a->bias == !f->bias && block_norm_alike(&a->norm, &f->norm));
+    HOLDS(at, block_matrix_alike(&a->weight, &f->weight));
 }
 
 static inline void block_check_residual(const block_place *at, const op_linear_residual *a,
@@ -166,6 +166,32 @@ static inline void block_check_again(const block_place *at, const op *o, const o
                   o[LAYER_QKV].norm_qkv.cache.v == f[LAYER_QKV].norm_qkv.cache.v);
 }
 
+static inline const norm *block_norm(const op *o) {
+    return o->kind == OP_NORM_LINEAR ? &o->norm_linear.norm
+           : o->kind == OP_NORM_QKV  ? &o->norm_qkv.norm : NULL;
+}
+
+static inline const float *block_bias(const op *o) {
+    return o->kind == OP_NORM_LINEAR     ? o->norm_linear.bias
+           : o->kind == OP_LINEAR_RESIDUAL ? o->linear_residual.bias : NULL;
+}
+
+/* What a device is shown as the layer's weights when a model is loaded is what the operations read. Norms
+ * that each step has for itself are no weights. */
+static inline void block_check_weights(const block_place *at, const op *o, int k) {
+    const block_weights *weights = at->block->weights;
+    HOLDS(at, weights && weights->kind == at->block->kind && weights->type == o->type);
+    HOLDS(at, o->layer >= 0 && o->layer < weights->layers);
+    const op_weights *w = &weights->layer[o->layer].ops[k];
+    const matrix none = {0}, *weight = block_weight(o);
+    const norm *norm = block_norm(o);
+    HOLDS(at, block_matrix_same(&w->weight, weight ? weight : &none) && w->bias == block_bias(o));
+    HOLDS(at, norm ? w->norm.kind == norm->kind && w->norm.eps == norm->eps : w->norm.kind == NORM_NONE);
+    HOLDS(at, !norm || at->block->norm_floats
+                  ? !w->norm.weight && !w->norm.bias
+                  : w->norm.weight == norm->weight && w->norm.bias == norm->bias);
+}
+
 static inline void block_check_layer(const op_block *block, int step, int layer) {
     const int is_vision = block->kind == BLOCK_VISION_LAYERS, is_steps = block->kind == BLOCK_EXPERT_STEPS;
     const op *first = block->ops, *o = block_layer(block, layer) + step * block->step_ops;
@@ -179,6 +205,7 @@ static inline void block_check_layer(const op_block *block, int step, int layer)
         /* Weights of their own. */
         const matrix *weight = block_weight(&o[k]);
         if (weight) HOLDS(&at, weight->data && (!layer || weight->data != block_weight(&first[k])->data));
+        block_check_weights(&at, &o[k], k);
     }
     at.op = o;
     if (is_vision) block_check_vision(&at, o, first);

@@ -70,8 +70,8 @@ enum {
 
 typedef struct vision_layer_weights {
     gpu_tensor_map maps[VISION_LAYER_MAPS];
-    const float *bias[VISION_MATRICES];    /* [columns]; of qkv and fc1 with the norm's                     */
-    /* Of the norms before qkv and before fc1: norm_fold.out in backend.h, [columns]; the weight, [width]. */
+    const float *bias[VISION_MATRICES];    /* [columns]; for qkv and fc1 bias' of gpu_vision_fold           */
+    /* Norms before qkv and before fc1: sums of gpu_vision_fold, [columns]; the weight, [width]. */
     const float *sums[2], *norm_weight[2];
 } vision_layer_weights;
 
@@ -95,12 +95,14 @@ typedef struct gpu_vision {
     float eps, scale;                      /* eps of the norms; scale of the scores                         */
 } gpu_vision;
 
-/* The fold of a norm (norm_fold in backend.h). */
+/* What is left of a layer norm before a product when x·norm_weight is multiplied, not the norm of x:
+ *   sums[o] = Σ W[o][i]·norm_weight[i],  bias'[o] = bias[o] + Σ W[o][i]·norm_bias[i]
+ * so that (norm(x)·Wᵀ + bias)[o] = ((x·norm_weight)·Wᵀ[o] - mean·sums[o])·rsqrt(var + eps) + bias'[o]. */
 typedef struct gpu_vision_fold {
     const void *weight;                    /* atoms of bf16                                                 */
     const float *norm_weight, *norm_bias;  /* [k]                                                           */
     const float *bias;                     /* [n]                                                           */
-    float *out;                            /* [2][n]                                                        */
+    float *out;                            /* [2][n]: sums, bias'                                           */
     int n, k;
 } gpu_vision_fold;
 

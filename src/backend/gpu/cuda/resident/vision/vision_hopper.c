@@ -49,18 +49,52 @@ static int is_matrix(const matrix *m, int n, int k) {
     return !m->raw && m->type == WEIGHT_BF16 && m->form == MATRIX_PLAIN && m->n == n && m->k == k;
 }
 
+static int is_tower(const block_weights *tower) {
+    if (tower->kind != BLOCK_VISION_LAYERS || tower->type != DTYPE_BF16) return 0;
+    const op_weights *ops = tower->layer->ops;
+    return is_matrix(&ops[LAYER_QKV].weight, 3 * VISION_WIDTH, VISION_WIDTH) &&
+           is_matrix(&ops[LAYER_OUT].weight, VISION_WIDTH, VISION_WIDTH) &&
+           is_matrix(&ops[LAYER_UP].weight, VISION_HIDDEN, VISION_WIDTH) &&
+           is_matrix(&ops[LAYER_DOWN].weight, VISION_WIDTH, VISION_HIDDEN);
+}
+
 int vision_layers_of(const op_block *block) {
-    const op *ops = block->ops;
-    if (block->kind != BLOCK_VISION_LAYERS || ops->type != DTYPE_BF16) return 0;
-    const op_norm_linear *qkv = &ops[LAYER_QKV].norm_linear, *fc1 = &ops[LAYER_UP].norm_linear;
-    const op_image_attention *attention = &ops[LAYER_ATTENTION].image_attention;
+    if (!is_tower(block->weights)) return 0;
+    const op_image_attention *attention = &block->ops[LAYER_ATTENTION].image_attention;
     const int fits = block->samples <= VISION_IMAGES && attention->heads == VISION_HEADS &&
-                     attention->head_dim == IMAGE_HEAD && qkv->folded && fc1->folded &&
-                     is_matrix(&qkv->weight, 3 * VISION_WIDTH, VISION_WIDTH) &&
-                     is_matrix(&ops[LAYER_OUT].linear_residual.weight, VISION_WIDTH, VISION_WIDTH) &&
-                     is_matrix(&fc1->weight, VISION_HIDDEN, VISION_WIDTH) &&
-                     is_matrix(&ops[LAYER_DOWN].linear_residual.weight, VISION_WIDTH, VISION_HIDDEN);
+                     attention->head_dim == IMAGE_HEAD;
     return fits ? least(block->layers, VISION_LAYERS) : 0;
+}
+
+/* ---- what is prepared: norms, folded into what comes after the products ------------------------------- */
+
+/* A layer's floats: sums and bias' of qkv, then of fc1 (gpu_vision_fold). Whole lines. */
+enum {
+    FOLDS_QKV = 0,
+    FOLDS_FC1 = 2 * 3 * VISION_WIDTH,
+    FOLDS = (FOLDS_FC1 + 2 * VISION_HIDDEN + 63) / 64 * 64
+};
+
+static void fold(gpu_issue *issue, const op_weights *op, float *out) {
+    const matrix *m = &op->weight;
+    const gpu_vision_fold p = {.weight = m->data,
+                               .norm_weight = op->norm.weight,
+                               .norm_bias = op->norm.bias,
+                               .bias = op->bias,
+                               .out = out,
+                               .n = m->n,
+                               .k = m->k};
+    gpu_emit(issue, FOLD, (gpu_grid){.x = ceil_div(m->n, 8), .y = 1, .threads = 256}, &p, sizeof p);
+}
+
+static size_t prepare(gpu_issue *issue, const block_weights *block, void *place) {
+    if (!is_tower(block)) return 0;
+    for (int i = 0; i < block->layers && gpu_emitting(issue); i++) {
+        float *folds = (float *)place + (size_t)i * FOLDS;
+        fold(issue, &block->layer[i].ops[LAYER_QKV], folds + FOLDS_QKV);
+        fold(issue, &block->layer[i].ops[LAYER_UP], folds + FOLDS_FC1);
+    }
+    return (size_t)block->layers * FOLDS * sizeof(float);
 }
 
 /* ---- arguments -------------------------------------------------------------------------------------- */
@@ -99,26 +133,28 @@ static void map_stores(gpu_issue *issue, gpu_vision *p, int capacity) {
                       boxes[images][i]);
 }
 
-static void fill_layer(gpu_issue *issue, vision_layer_weights *to, const op *ops) {
+static void fill_layer(gpu_issue *issue, vision_layer_weights *to, const op *ops, const float *prepared) {
     static const unsigned boxes[VISION_MATRICES][VISION_MAPS] = VISION_BOXES;
     const op_norm_linear *qkv = &ops[LAYER_QKV].norm_linear, *fc1 = &ops[LAYER_UP].norm_linear;
     const op_linear_residual *out = &ops[LAYER_OUT].linear_residual,
                              *fc2 = &ops[LAYER_DOWN].linear_residual;
     const matrix *matrices[VISION_MATRICES] = {&qkv->weight, &out->weight, &fc1->weight, &fc2->weight};
-    const float *biases[VISION_MATRICES] = {qkv->folded + qkv->weight.n, out->bias,
-                                            fc1->folded + fc1->weight.n, fc2->bias};
+    const float *folds = prepared + (size_t)ops->layer * FOLDS, *sums_qkv = folds + FOLDS_QKV,
+                *sums_fc1 = folds + FOLDS_FC1;
+    const float *biases[VISION_MATRICES] = {sums_qkv + qkv->weight.n, out->bias, sums_fc1 + fc1->weight.n,
+                                            fc2->bias};
     for (int i = 0; i < VISION_MATRICES; i++) {
         for (int j = 0; j < VISION_MAPS; j++)
             cuda_map_weights(issue, &to->maps[VISION_MAP_AT(i, j)], gpu_weights_of(matrices[i]), boxes[i][j]);
         to->bias[i] = biases[i];
     }
-    to->sums[0] = qkv->folded;
-    to->sums[1] = fc1->folded;
+    to->sums[0] = sums_qkv;
+    to->sums[1] = sums_fc1;
     to->norm_weight[0] = qkv->norm.weight;
     to->norm_weight[1] = fc1->norm.weight;
 }
 
-static void fill(gpu_issue *issue, gpu_vision *p, const op_block *block, int depth) {
+static void fill(gpu_issue *issue, gpu_vision *p, const op_block *block, int depth, const float *prepared) {
     const op *ops = block->ops;
     const op_norm_linear *qkv = &ops[LAYER_QKV].norm_linear;
     const op_image_attention *attention = &ops[LAYER_ATTENTION].image_attention;
@@ -148,31 +184,18 @@ static void fill(gpu_issue *issue, gpu_vision *p, const op_block *block, int dep
     cuda_map_image_heads(issue, &p->keys_main, &qkv_rows, capacity, IMAGE_MAIN, IMAGE_KEYS);
     cuda_map_image_heads(issue, &p->keys_rest, &qkv_rows, capacity, IMAGE_REST, IMAGE_KEYS);
     map_stores(issue, p, capacity);
-    for (int i = 0; i < depth; i++) fill_layer(issue, &p->layers[i], block_layer(block, i));
+    for (int i = 0; i < depth; i++) fill_layer(issue, &p->layers[i], block_layer(block, i), prepared);
 }
 
 static int take(gpu_issue *issue, const op_block *block) {
     gpu_vision p;
     const int depth = vision_layers_of(block);
-    if (!depth) return 0;
+    const float *prepared = gpu_prepared(issue, block);
+    if (!depth || !prepared) return 0;
     gpu_take(issue, depth * LAYER_OPS);
-    fill(issue, &p, block, depth);
+    fill(issue, &p, block, depth, prepared);
     gpu_emit(issue, LAYERS, grid_of(gpu_device_of(issue)), &p, sizeof p);
     return depth * LAYER_OPS;
-}
-
-/* ---- folding ---------------------------------------------------------------------------------------- */
-
-static void fold(gpu_issue *issue, const norm_fold *fold) {
-    const matrix *m = fold->weight;
-    const gpu_vision_fold p = {.weight = m->data,
-                               .norm_weight = fold->norm_weight,
-                               .norm_bias = fold->norm_bias,
-                               .bias = fold->bias,
-                               .out = fold->out,
-                               .n = m->n,
-                               .k = m->k};
-    gpu_emit(issue, FOLD, (gpu_grid){.x = ceil_div(m->n, 8), .y = 1, .threads = 256}, &p, sizeof p);
 }
 
 /* ---- the family ------------------------------------------------------------------------------------- */
@@ -184,7 +207,7 @@ const gpu_family gpu_family_vision_hopper = {
     .take_switches = 1u << SWITCH_PERSISTENT_VISION,
     .whole_device = 1,
     .take_bytes = (size_t)MOST_ROWS * VISION_WIDTH * sizeof(bf16),
-    .fold = fold,
+    .prepare = prepare,
     .open = open_state,
     .close = cuda_close_resident,
 };
