@@ -106,19 +106,24 @@ const verb *verb_at(int place);
 typedef struct machine_values {
     const char *device, *isa, *path, *without, *table;
     int no_graph;
-    int dtype, weights;          /* CHOICE bf16|f32: openpi_dtype's and openpi_weights' own numbers       */
+    const char *weights;         /* openpi_engine_options.formats                                         */
+    int dtype;                   /* CHOICE bf16|f32: openpi_dtype's own numbers                           */
     int threads, pin;
 } machine_values;
 
+#define WEIGHTS_OPTION(type, member)                                                                        \
+    {OPTION_TEXT, "weights", "[GROUP=]FORMAT[,…]",                                                          \
+     "what products keep their weights in: bf16, f32, int8, e4m3, file (as it has them) or int8x8 (int8, "  \
+     "and int8 rows); for all, or for vision, attention, ffn, expert or heads: expert=int8,ffn=int8x8 "     \
+     "(docs/weights.md; default: as the dtype, and under f32 no more than the file has)",                   \
+     .offset = offsetof(type, member)}
 #define MACHINE_OPTIONS_WITHOUT_PIN(type, member, dtype_default)                                             \
     {OPTION_TEXT, "device", "NAME", "which device computes, as `openpi devices` names it (default: cpu)",    \
      .offset = offsetof(type, member.device)},                                                               \
     {OPTION_CHOICE, "dtype", "bf16|f32",                                                                     \
      "arithmetic: bf16 at tensor boundaries and fp32 inside, or fp32 throughout (default: " dtype_default    \
      ")", .offset = offsetof(type, member.dtype)},                                                           \
-    {OPTION_CHOICE, "weights", "bf16|f32",                                                                   \
-     "what products keep their weights in (default: as the dtype, and under f32 no more than the file has)", \
-     .offset = offsetof(type, member.weights)},                                                              \
+    WEIGHTS_OPTION(type, member.weights),                                                                    \
     {OPTION_INT, "threads", "N", "worker threads (default: every processor this process may use)",           \
      .offset = offsetof(type, member.threads), .low = 1, .high = 1024},                                      \
     {OPTION_TEXT, "isa", "NAME",                                                                             \
@@ -191,8 +196,9 @@ enum { SWITCH_TEXT = 512 };
 const char *machine_without(const machine_values *values, char text[SWITCH_TEXT]);
 /* Sets the engine's options from those about the machine; `text` must live as long as the result. */
 /* The engine's arithmetic, and its weights where they are not of that type: "f32 with bf16 weights". */
-const char *machine_types(const openpi_engine_info *info);
-/* "bf16" or "f32" where weights are not of the dtype, else NULL. */
+enum { TYPES_TEXT = 160 };
+const char *machine_types(const openpi_engine_info *info, char text[TYPES_TEXT]);
+/* Where weights are not of the dtype, "bf16", "f32" or their formats by group; else NULL. */
 const char *machine_weights(const openpi_engine_info *info);
 void machine_options(const machine_values *values, char text[SWITCH_TEXT], openpi_engine_options *options);
 

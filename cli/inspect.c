@@ -15,7 +15,7 @@
 #include "words.h"
 
 typedef struct inspect_values {
-    const char *synthetic, *robot, *config, *norm_stats, *assets, *tokenizer;
+    const char *synthetic, *weights, *robot, *config, *norm_stats, *assets, *tokenizer;
     int prompt_state, json;
     lora_values lora;
 } inspect_values;
@@ -142,7 +142,7 @@ static void put_head(const inspect_values *v, const json_t *root, const char *ch
         {"synthetic", v->synthetic}, {"robot", v->robot}, {"config", v->config},
         {"norm-stats", v->norm_stats}, {"assets", v->assets}, {"tokenizer", v->tokenizer},
         {"prompt-state", v->prompt_state ? v->prompt_state == 2 ? "on" : "off" : NULL},
-        {"adapter", v->lora.adapter},
+        {"adapter", v->lora.adapter}, {"weights", v->weights},
     };
     inspect_given given[sizeof all / sizeof *all + 3] = {0};
     int count = 0;
@@ -172,6 +172,7 @@ static int inspect_run(const void *values, char **positional, int count) {
     options.tokenizer = input_path(v->tokenizer);
     options.prompt_state = (openpi_prompt_state)v->prompt_state;
     options.synthetic = model.synthetic;
+    options.formats = v->weights;
     options.adapter = v->lora.adapter;
     options.without_lora = v->lora.without_lora;
     options.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
@@ -204,6 +205,7 @@ static int inspect_run(const void *values, char **positional, int count) {
 static const option_row options[] = {
     {OPTION_FLAG, "json", "[-]", "print JSON", .offset = AT(json)},
     SYNTHETIC_OPTION(inspect_values, synthetic),
+    WEIGHTS_OPTION(inspect_values, weights),
     LORA_OPTIONS(inspect_values, lora),
     {OPTION_HEADING, .name = "As run would take it"},
     {OPTION_INPUT, "robot", "NAME|FILE", "a robot's name or JSON file, as in run", .offset = AT(robot)},
@@ -229,6 +231,7 @@ static const conflict conflicts[] = {
 static const example examples[] = {
     {"what a downloaded folder holds", "openpi inspect pi05_droid/"},
     {"would this machine hold it", "openpi inspect --synthetic full:pi05"},
+    {"what eight bits would save", "openpi inspect pi05_droid/ --weights expert=int8,ffn=int8x8"},
     {"ranks and factors of a LeRobot adapter", "openpi inspect pi0_base/ --adapter my_lora/"},
     {"for a script", "openpi inspect my_lerobot_policy/ --json"},
     {NULL, NULL},

@@ -1,5 +1,6 @@
 /* From the command's options about the machine to the engine's. */
 #include <stdio.h>
+#include <string.h>
 
 #include "cli.h"
 #include "input.h"
@@ -13,21 +14,24 @@ const char *machine_without(const machine_values *values, char text[SWITCH_TEXT]
     return text;
 }
 
-const char *machine_types(const openpi_engine_info *info) {
-    if (info->dtype == OPENPI_F32)
-        return info->weights == OPENPI_WEIGHTS_BF16 ? "f32 with bf16 weights" : "f32";
-    return info->weights == OPENPI_WEIGHTS_F32 ? "bf16 with f32 weights" : "bf16";
-}
-
 const char *machine_weights(const openpi_engine_info *info) {
     int f32 = info->weights == OPENPI_WEIGHTS_F32;
+    if (strcmp(info->formats, "bf16") && strcmp(info->formats, "f32") && strcmp(info->formats, "file"))
+        return info->formats;
     return f32 == (info->dtype == OPENPI_F32) ? NULL : f32 ? "f32" : "bf16";
+}
+
+const char *machine_types(const openpi_engine_info *info, char text[TYPES_TEXT]) {
+    const char *weights = machine_weights(info);
+    snprintf(text, TYPES_TEXT, "%s%s%s%s", info->dtype == OPENPI_F32 ? "f32" : "bf16", weights ? " with " : "",
+             weights ? weights : "", weights ? " weights" : "");
+    return text;
 }
 
 void machine_options(const machine_values *values, char text[SWITCH_TEXT], openpi_engine_options *options) {
     options->device = values->device;
     options->dtype = (openpi_dtype)values->dtype;
-    options->weights = (openpi_weights)values->weights;
+    options->formats = values->weights;
     options->threads = values->threads;
     options->isa = values->isa;
     options->path = values->path;

@@ -102,9 +102,10 @@ static void write_npy(FILE *file, const run_job *j) {
 static const char *model_text(const run_job *j, char *text, size_t bytes) {
     const openpi_engine_info *e = &j->engine_info;
     double millions = (double)e->parameters / 1e6;
+    char types[TYPES_TEXT];
     snprintf(text, bytes, "%s, %.2f %s parameters, %s on %s (%s, %d thread%s)",
              variant_of(e->variant)->symbol, millions >= 1000 ? millions / 1000 : millions,
-             millions >= 1000 ? "billion" : "million", machine_types(e), e->device, e->path, e->threads,
+             millions >= 1000 ? "billion" : "million", machine_types(e, types), e->device, e->path, e->threads,
              e->threads == 1 ? "" : "s");
     return text;
 }

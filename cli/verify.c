@@ -95,7 +95,7 @@ static int verify_run(const void *values, char **positional, int count) {
     options.without = machine_without(&v->machine, without);
     options.table = input_path(v->machine.table);
     options.dtype = (openpi_dtype)v->machine.dtype;
-    options.weights = (openpi_weights)v->machine.weights;
+    options.formats = v->machine.weights;
     options.threads = v->machine.threads;
     options.tokenizer = input_path(v->tokenizer);
     options.checkpoint = v->checkpoint;

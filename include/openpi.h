@@ -177,12 +177,33 @@ typedef enum openpi_dtype {
     OPENPI_F32 = 2,              /* fp32 throughout, from the file's weights                        */
 } openpi_dtype;
 
-/* What products keep their weights in. Heads, time and modulations keep the file's precision with BF16. */
+/* What products keep their weights in. The heads keep the file's precision with BF16. */
 typedef enum openpi_weights {
     OPENPI_WEIGHTS_AUTO = 0,     /* bf16; with OPENPI_F32 as precise as the file, bf16 or fp32      */
     OPENPI_WEIGHTS_BF16 = 1,     /* with OPENPI_F32 half the memory of an fp32 file's weights        */
     OPENPI_WEIGHTS_F32 = 2,      /* fp32, also where the file has bf16                              */
 } openpi_weights;
+
+/* Formats by group of products, for fields named `formats`: a list of FORMAT and GROUP=FORMAT with commas,
+ * such as "expert=int8,ffn=int8x8". FORMAT alone, at most once, is for all groups but the heads, which keep
+ * the file's precision (with f32 they are f32 too); a group that is named has its own. A group is named once.
+ *
+ *   vision      the layers of the vision tower, and the projector
+ *   attention   of the language model: q, k, v and o
+ *   ffn         of the language model: gate, up and down
+ *   expert      all layers of the action expert
+ *   heads       patches, state, actions, time and modulations
+ *
+ *   bf16        OPENPI_WEIGHTS_BF16
+ *   f32         OPENPI_WEIGHTS_F32
+ *   file        as the file has them, bf16 or fp32: OPENPI_WEIGHTS_AUTO with OPENPI_F32
+ *   int8        8-bit integers, a scale for 64 inputs of an output
+ *   int8x8      8-bit integers, a scale an output; the product's rows too, a scale a row; not for heads
+ *   e4m3        8-bit floats, a scale an output
+ *
+ * The embedding table is never of 8 bits: it has the format for all groups, else the file's precision. A CPU
+ * runs every list, 8 bits slowly; a GPU without kernels for a format is OPENPI_UNSUPPORTED with a sentence
+ * that names group, format and device. docs/weights.md says what each costs. */
 
 typedef struct openpi_device {
     size_t size;                 /* sizeof(openpi_device)                                           */
@@ -263,11 +284,13 @@ typedef struct openpi_engine_options {
     int missing_chunks_are_zero;       /* 1: zeros stand for the chunks that a JAX checkpoint lacks where
                                           nothing in it says whether they were saved; default: refused */
     int reserved;                      /* 0                                                          */
+    const char *formats;               /* weights by group, "expert=int8,ffn=int8x8" (see openpi_weights);
+                                          what it leaves open is `weights`; default none             */
 } openpi_engine_options;
 
 #define OPENPI_ENGINE_OPTIONS_INIT                                                                       \
     {sizeof(openpi_engine_options), NULL, OPENPI_DTYPE_DEFAULT, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
-     NULL, OPENPI_WEIGHTS_AUTO, 0, NULL, NULL, 0, 0}
+     NULL, OPENPI_WEIGHTS_AUTO, 0, NULL, NULL, 0, 0, NULL}
 
 /* Loads a checkpoint folder (openpi's PyTorch layout or LeRobot's; one file or sharded; F32, BF16, F16;
  * openpi's JAX layout; a PEFT adapter whose adapter_config.json names a folder as its base) or a .safetensors
@@ -319,7 +342,7 @@ typedef struct openpi_engine_info {
     uint64_t weight_bytes;       /* packed weights on the device                                     */
     char without[400];           /* switches that are off, as openpi_engine_options.without          */
     char table[128];             /* tuner's table in use, empty: none                                */
-    openpi_weights weights;      /* BF16 or F32: of the language model's products                    */
+    openpi_weights weights;      /* BF16 or F32: of the language model's products; AUTO: see `formats` */
     int rtc_max_delay;           /* largest delay that OPENPI_RTC_TRAINED takes; 0: not trained for it */
     openpi_rtc_mode rtc_mode;    /* the checkpoint's, else OFF                                       */
     openpi_rtc_schedule rtc_schedule;    /* what openpi_rtc's zeros stand for: the checkpoint's, else
@@ -329,11 +352,12 @@ typedef struct openpi_engine_info {
                                     its actions beyond are 0                                         */
     double rtc_max_weight;
     char table_ignored[160];     /* which entries of the table are left out, and why; empty: none        */
+    char formats[128];           /* weights by group, the shortest list that says it: "bf16,expert=int8"  */
 } openpi_engine_info;
 
 #define OPENPI_ENGINE_INFO_INIT                                                                          \
     {sizeof(openpi_engine_info), OPENPI_DIMS_INIT, OPENPI_PI0, OPENPI_DTYPE_DEFAULT, "", "", 0, 0, 0, 0, 0, \
-     0, 0, "", "", OPENPI_WEIGHTS_AUTO, 0, OPENPI_RTC_OFF, OPENPI_RTC_SCHEDULE_DEFAULT, 0, 0, 0, ""}
+     0, 0, "", "", OPENPI_WEIGHTS_AUTO, 0, OPENPI_RTC_OFF, OPENPI_RTC_SCHEDULE_DEFAULT, 0, 0, 0, "", ""}
 
 /* Fills *info. */
 OPENPI_API openpi_status openpi_engine_get_info(const openpi_engine *engine, openpi_engine_info *info,
@@ -448,11 +472,12 @@ typedef struct openpi_policy_options {
                                     robot's or config's, else the only ones there are. Not with norm_stats */
     int missing_chunks_are_zero; /* as the engine's; only openpi_inspect asks                        */
     int reserved_2;              /* 0                                                                */
+    const char *formats;         /* as the engine's; only openpi_inspect asks: what such weights take */
 } openpi_policy_options;
 
 #define OPENPI_POLICY_OPTIONS_INIT                                                                       \
     {sizeof(openpi_policy_options), NULL, NULL, NULL, NULL, OPENPI_PROMPT_STATE_DEFAULT, 0, NULL, NULL, \
-     NULL, 0, 0, NULL, 0, 0}
+     NULL, 0, 0, NULL, 0, 0, NULL}
 
 /* Reads robot, statistics and tokenizer: what turns observations into prepared samples and model actions into
  * robot actions (MODEL.md, "Pictures, statistics and requests"; docs/robots.md). `checkpoint` is the one that
@@ -842,8 +867,8 @@ OPENPI_API void openpi_noise(uint64_t seed, uint64_t stream, float *noise, size_
 
 /* *json: an object that describes a checkpoint, for openpi_free: variant, dims, parameters, dtypes, cameras,
  * robot, stats, prompt format, steps, horizon, real-time chunking; the ranks and factors of LoRA and of an
- * adapter; and for every device the memory that weights and a default session need, the memory that is free,
- * and whether it fits; "notes", the sentences of openpi_engine_note and openpi_policy_note, warnings with
+ * adapter; and for every device the memory that weights (each group of them) and a default session need, the
+ * memory that is free, and whether it fits; "notes", the sentences of openpi_engine_note and openpi_policy_note, warnings with
  * "warning: " in front. `options` may be NULL. */
 OPENPI_API openpi_status openpi_inspect(const char *checkpoint, const openpi_policy_options *options,
                                         char **json, openpi_error *error);

@@ -58,15 +58,32 @@ static openpi_status put_verdict(json_t *row, uint64_t needed, uint64_t unused, 
 typedef struct setting {
     openpi_dtype type;
     openpi_weights weights;
+    const char *formats;         /* the user's list; NULL: none                                            */
 } setting;
+
+/* Bytes of matrices by group; vectors (norms, biases) are not among them. */
+static openpi_status put_groups(json_t *row, const model *model, openpi_error *error) {
+    char key[32];
+    json_t *groups = json_object();
+    TRY(put(row, "groups", groups, error));
+    for (int g = 0; g < GROUPS; g++) {
+        snprintf(key, sizeof key, "%s_bytes", weight_group_name((weight_group)g));
+        TRY(put(groups, key, json_integer((json_int_t)model->group_bytes[g]), error));
+    }
+    return put(groups, "embedding_bytes", json_integer((json_int_t)model->embedding_bytes), error);
+}
 
 static openpi_status put_row(json_t *out, const openpi_engine *engine, const openpi_device *which,
                              setting types, uint64_t session, json_t **row, openpi_error *error) {
     *row = json_pack("{s:s, s:s, s:s, s:s}", "device", which->name, "hardware", which->description, "path",
                      engine->device->path, "dtype", type_name(types.type));
     TRY(put(out, NULL, *row, error));
-    if (types.weights == OPENPI_WEIGHTS_BF16) TRY(put(*row, "weights", json_string("bf16"), error));
+    char formats[FORMATS_TEXT] = "bf16";
+    if (types.formats) formats_write(&engine->model->types, formats);
+    if (types.formats || types.weights == OPENPI_WEIGHTS_BF16)
+        TRY(put(*row, "weights", json_string(formats), error));
     TRY(put(*row, "weight_bytes", json_integer((json_int_t)engine->model->bytes), error));
+    TRY(put_groups(*row, engine->model, error));
     return put(*row, "session_bytes", json_integer((json_int_t)session), error);
 }
 
@@ -80,13 +97,14 @@ static openpi_status price(const checkpoint *checkpoint, const backend *backend,
     uint64_t session = 0, unused = 0, total = 0;
     int saves = 0;
     json_t *row = NULL;
+    model_types kept;
+    TRY(engine_formats(types.type, types.weights, types.formats, &kept, error));
     openpi_status status = pool_create(0, 0, &engine.pool, error);
     if (status == OPENPI_OK)
         status = backend->open(which->name, &(device_options){.pool = engine.pool}, &engine.device, error);
     if (status == OPENPI_OK) status = find_free(engine.device, &unused, &total, error);
     if (status == OPENPI_OK)
-        status = model_measure(checkpoint, engine.device, engine_types(types.type, types.weights), 0,
-                               &engine.model, error);
+        status = model_measure(checkpoint, engine.device, kept, 0, &engine.model, error);
     if (status == OPENPI_OK) status = openpi_session_bytes(&engine, NULL, &session, error);
     if (status == OPENPI_OK) {
         saves = !*weight_bytes || engine.model->bytes < *weight_bytes;
@@ -113,13 +131,16 @@ static openpi_status put_reason(json_t *out, const openpi_device *which, const c
 /* A device that is full or lost is described by the sentence that says so. Only a lack of host memory is an
  * error. */
 static openpi_status price_device(const checkpoint *checkpoint, const backend *backend,
-                                  const openpi_device *which, json_t *out, openpi_error *error) {
-    static const setting settings[] = {{OPENPI_BF16, OPENPI_WEIGHTS_AUTO},
-                                       {OPENPI_F32, OPENPI_WEIGHTS_AUTO},
-                                       {OPENPI_F32, OPENPI_WEIGHTS_BF16}};
+                                  const openpi_device *which, const char *formats, json_t *out,
+                                  openpi_error *error) {
+    const setting settings[] = {{OPENPI_BF16, OPENPI_WEIGHTS_AUTO, NULL},
+                                {OPENPI_F32, OPENPI_WEIGHTS_AUTO, NULL},
+                                {OPENPI_F32, OPENPI_WEIGHTS_BF16, NULL},
+                                {OPENPI_BF16, OPENPI_WEIGHTS_AUTO, formats}};
+    size_t count = sizeof settings / sizeof *settings - !formats;
     uint64_t weight_bytes = 0;
     if (!which->usable) return put_reason(out, which, which->reason, error);
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+    for (size_t i = 0; i < count; i++) {
         openpi_error why = OPENPI_ERROR_INIT;
         if (settings[i].weights == OPENPI_WEIGHTS_AUTO) weight_bytes = 0;      /* a row in any case */
         openpi_status status = price(checkpoint, backend, which, settings[i], &weight_bytes, out, &why);
@@ -131,13 +152,13 @@ static openpi_status price_device(const checkpoint *checkpoint, const backend *b
     return OPENPI_OK;
 }
 
-openpi_status inspect_devices(const checkpoint *checkpoint, const backend *const *list, json_t *out,
-                              openpi_error *error) {
+openpi_status inspect_devices(const checkpoint *checkpoint, const backend *const *list, const char *formats,
+                              json_t *out, openpi_error *error) {
     for (int i = 0; list[i]; i++) {
         openpi_device devices[16];
         int count = list[i]->devices(devices, 16);
         for (int j = 0; j < count && j < 16; j++)
-            TRY(price_device(checkpoint, list[i], &devices[j], out, error));
+            TRY(price_device(checkpoint, list[i], &devices[j], formats, out, error));
     }
     return OPENPI_OK;
 }
@@ -245,6 +266,8 @@ openpi_status openpi_inspect(const char *path, const openpi_policy_options *opti
         TRY(BOUNDARY_TAKE(openpi_synthetic, own.synthetic, &synthetic, error));
         own.synthetic = &synthetic;
     }
+    model_types unused;
+    TRY(engine_formats(OPENPI_BF16, OPENPI_WEIGHTS_AUTO, own.formats, &unused, error));
     const checkpoint_source source = {path, own.synthetic, own.adapter, own.without_lora,
                                       own.missing_chunks_are_zero};
     openpi_status status = checkpoint_open_source(&source, &checkpoint, error);
@@ -254,7 +277,7 @@ openpi_status openpi_inspect(const char *path, const openpi_policy_options *opti
     if (status == OPENPI_OK) status = put_notes(&checkpoint->notes, told, error);
     if (status == OPENPI_OK) status = describe_policy(path, &own, root, told, error);
     if (status == OPENPI_OK) status = put(root, "memory", memory = json_array(), error);
-    if (status == OPENPI_OK) status = inspect_devices(checkpoint, backends, memory, error);
+    if (status == OPENPI_OK) status = inspect_devices(checkpoint, backends, own.formats, memory, error);
     if (status == OPENPI_OK) {
         char *text = json_text(root, JSON_INDENT(2));
         if (text)

@@ -91,18 +91,36 @@ static openpi_status open_table(openpi_engine *e, const char *path, openpi_error
 model_types engine_types(openpi_dtype type, openpi_weights weights) {
     dtype act = type == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16;
     switch (weights) {
-    case OPENPI_WEIGHTS_BF16: return (model_types){.act = act, .weights = WEIGHT_BF16};
-    case OPENPI_WEIGHTS_F32: return (model_types){.act = act, .weights = WEIGHT_F32};
+    case OPENPI_WEIGHTS_BF16: return formats_all(act, FORMAT_BF16);
+    case OPENPI_WEIGHTS_F32: return formats_all(act, FORMAT_F32);
     case OPENPI_WEIGHTS_AUTO: break;
     }
-    return (model_types){.act = act, .weights = weight_of(act), .as_file = 1};
+    return formats_all(act, act == DTYPE_BF16 ? FORMAT_BF16 : FORMAT_FILE);
+}
+
+openpi_status engine_formats(openpi_dtype type, openpi_weights weights, const char *formats, model_types *out,
+                             openpi_error *error) {
+    *out = engine_types(type, weights);
+    return formats ? formats_parse(formats, out, error) : OPENPI_OK;
 }
 
 /* Of the language model's products. */
 static openpi_weights weights_in_use(const model *m) {
     const gemma_layer *layer = &m->prefix[0];
     const matrix *product = layer->down.n ? &layer->down : layer->qkv.n ? &layer->qkv : &layer->qkv_parts[1];
-    return product->type == WEIGHT_F32 ? OPENPI_WEIGHTS_F32 : OPENPI_WEIGHTS_BF16;
+    if (m->types.group[GROUP_ATTENTION] != m->types.group[GROUP_FFN]) return OPENPI_WEIGHTS_AUTO;
+    return product->type == WEIGHT_F32    ? OPENPI_WEIGHTS_F32
+           : product->type == WEIGHT_BF16 ? OPENPI_WEIGHTS_BF16
+                                          : OPENPI_WEIGHTS_AUTO;
+}
+
+/* 8 bits change actions: every program tells its user. */
+static void note_formats(openpi_engine *e, const model_types *types) {
+    char text[FORMATS_TEXT];
+    if (!formats_have_8_bits(types)) return;
+    formats_write(types, text);
+    notes_add(&e->checkpoint->notes, 0,
+              "weights are %s: products of 8 bits change the actions (docs/weights.md says how much)", text);
 }
 
 static int report_loading(void *user, const char *what, uint64_t done, uint64_t total) {
@@ -113,10 +131,12 @@ static int report_loading(void *user, const char *what, uint64_t done, uint64_t 
 
 static openpi_status open_parts(openpi_engine *e, const char *path, const openpi_engine_options *o,
                                 openpi_error *error) {
+    model_types types;
     const char *name = o->device ? o->device : "cpu";
     const backend *backend = find_backend(name);
     if (!backend) return report_no_backend(name, error);
     e->dtype = o->dtype == OPENPI_F32 ? OPENPI_F32 : OPENPI_BF16;
+    TRY(engine_formats(e->dtype, o->weights, o->formats, &types, error));
     TRY(pool_create(o->threads, o->pin, &e->pool, error));
     TRY(switches_parse(o->without, &e->off, error));
     device_options device = {.isa = o->isa, .pool = e->pool, .path = o->path, .off = e->off};
@@ -125,7 +145,7 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
                                       o->missing_chunks_are_zero};
     TRY(checkpoint_open_source(&source, &e->checkpoint, error));
     TRY(open_table(e, o->table, error));
-    model_types types = engine_types(e->dtype, o->weights);
+    note_formats(e, &types);
     TRY(model_load(e->checkpoint, e->device, types, e->off, e->pool, report_loading, (void *)(uintptr_t)o,
                    &e->model, error));
     tensors_close_files(e->checkpoint->tensors);
@@ -219,6 +239,7 @@ openpi_status openpi_engine_get_info(const openpi_engine *e, openpi_engine_info 
     snprintf(own.device, sizeof own.device, "%s", e->device->backend->name);
     snprintf(own.path, sizeof own.path, "%s", e->device->path);
     own.weights = weights_in_use(e->model);
+    formats_write(&e->model->types, own.formats);
     switches_write(e->off, own.without, sizeof own.without);
     if (e->tuning) snprintf(own.table, sizeof own.table, "%s", e->tuning->source);
     if (e->model->tuning) snprintf(own.table_ignored, sizeof own.table_ignored, "%s", e->tuning->ignored);

@@ -48,6 +48,9 @@ struct openpi_session {
 
 /* What a model of an engine with these options computes in and keeps its weights in. */
 model_types engine_types(openpi_dtype type, openpi_weights weights);
+/* The same with a list of formats by group, or NULL. */
+openpi_status engine_formats(openpi_dtype type, openpi_weights weights, const char *formats, model_types *out,
+                             openpi_error *error);
 
 /* An engine with one user and nothing open; NULL: no memory. */
 openpi_engine *engine_new(void);
@@ -64,8 +67,8 @@ openpi_status engine_check_process(const openpi_engine *engine, const char *doin
 int engine_set_off(openpi_engine *engine, uint32_t off);
 
 /* The devices' part of openpi_inspect: appends a row for every device of these backends and every dtype. */
-openpi_status inspect_devices(const checkpoint *checkpoint, const backend *const *list, json_t *out,
-                              openpi_error *error);
+openpi_status inspect_devices(const checkpoint *checkpoint, const backend *const *list, const char *formats,
+                              json_t *out, openpi_error *error);
 
 /* openpi_session_create with a plan option that only tests and the ladder use. */
 openpi_status session_create(openpi_engine *engine, const openpi_session_options *options,

@@ -12,7 +12,7 @@
 
 /* WORD_SET_…: in the file only where it is set, so that older files can be read. */
 typedef enum saved_kind {
-    WORD_TEXT, WORD_INT, WORD_FLAG, WORD_U64, WORD_DTYPE, WORD_WEIGHTS, WORD_SET_TEXT, WORD_SET_FLAG
+    WORD_TEXT, WORD_INT, WORD_FLAG, WORD_U64, WORD_DTYPE, WORD_SET_TEXT, WORD_SET_FLAG
 } saved_kind;
 
 #define AT(field) offsetof(bench_values, field)
@@ -37,7 +37,7 @@ static const struct {
     {"runs", WORD_INT, AT(runs), 1, 100000},
     {"device", WORD_TEXT, AT(subject.machine.device), 0, 0},
     {"dtype", WORD_DTYPE, AT(subject.machine.dtype), 0, 0},
-    {"weights", WORD_WEIGHTS, AT(subject.machine.weights), 0, 0},
+    {"weights", WORD_SET_TEXT, AT(subject.machine.weights), 0, 0},
     {"threads", WORD_INT, AT(subject.machine.threads), 0, 1024},
     {"isa", WORD_TEXT, AT(subject.machine.isa), 0, 0},
     {"path", WORD_TEXT, AT(subject.machine.path), 0, 0},
@@ -51,11 +51,6 @@ static const struct {
 enum { SAVED = sizeof saved / sizeof *saved };
 
 static const char *dtype_name(int dtype) { return dtype == OPENPI_F32 ? "f32" : "bf16"; }
-
-/* NULL: as the dtype, which a file says by leaving it out. */
-static const char *weights_name(int weights) {
-    return weights == OPENPI_WEIGHTS_AUTO ? NULL : weights == OPENPI_WEIGHTS_F32 ? "f32" : "bf16";
-}
 
 /* ---- writing -------------------------------------------------------------------------------------- */
 
@@ -72,10 +67,6 @@ json_t *bench_configuration_json(const bench_values *v) {
         case WORD_FLAG: value = json_boolean(*(const int *)field); break;
         case WORD_U64: value = json_integer((json_int_t)*(const uint64_t *)field); break;
         case WORD_DTYPE: value = json_string(dtype_name(*(const int *)field)); break;
-        case WORD_WEIGHTS:
-            if (!weights_name(*(const int *)field)) continue;
-            value = json_string(weights_name(*(const int *)field));
-            break;
         case WORD_SET_TEXT:
             if (!text) continue;
             value = json_string(text);
@@ -178,12 +169,6 @@ static int read_saved(bench_values *v, int i, const json_t *value, const char *p
     case WORD_U64:
         if (!json_is_integer(value)) return wrong(path, i, "a whole number");
         *(uint64_t *)field = (uint64_t)number;
-        return END_FINE;
-    case WORD_WEIGHTS:
-        *(int *)field = OPENPI_WEIGHTS_AUTO;
-        if (!value) return END_FINE;
-        if (!text || (strcmp(text, "bf16") && strcmp(text, "f32"))) return wrong(path, i, "bf16 or f32");
-        *(int *)field = strcmp(text, "f32") ? OPENPI_WEIGHTS_BF16 : OPENPI_WEIGHTS_F32;
         return END_FINE;
     case WORD_DTYPE: break;
     }

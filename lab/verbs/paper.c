@@ -50,6 +50,7 @@ int paper_subject(subject *s, const paper_card *card, int batch, paper_call *out
                                    .variant = out->variant,
                                    .dtype = OPENPI_BF16,
                                    .weights = OPENPI_WEIGHTS_BF16,
+                                   .formats = "bf16",
                                    .parameters = out->parameters};
     snprintf(s->info.device, sizeof s->info.device, "PREDICTED");
     snprintf(s->info.path, sizeof s->info.path, "static model");

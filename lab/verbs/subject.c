@@ -117,8 +117,9 @@ void subject_close(subject *s) {
 void subject_print(const subject *s) {
     const openpi_engine_info *i = &s->info;
     const workload *w = &s->call;
+    char types[TYPES_TEXT];
     printf("%s: %s, %s on %s (%s, %d thread%s), ready after %.1f s\n", s->source,
-           variant_of(i->variant)->symbol, machine_types(i), i->device, i->path, i->threads,
+           variant_of(i->variant)->symbol, machine_types(i, types), i->device, i->path, i->threads,
            i->threads == 1 ? "" : "s", s->ready_ms / 1e3);
     printf("cameras %d%d%d, %d prompt tokens, horizon %d, %d steps%s%s%s%s\n", w->cameras[0], w->cameras[1],
            w->cameras[2], w->prompt, s->v->horizon, s->v->steps, i->without[0] ? "; without " : "",

@@ -19,6 +19,7 @@ typedef struct verify_options {
     const char *table;           /* tuner's table; NULL: the device's own                                 */
     openpi_dtype dtype;          /* default f32; with a checkpoint f32 and then bf16                      */
     openpi_weights weights;      /* default as the dtype's                                                */
+    const char *formats;         /* by group, as openpi_engine_options.formats; NULL: none                */
     int threads;                 /* 0: all                                                                */
     const char *tokenizer;       /* NULL: the tokenizer.model beside the case or up to two folders above  */
     openpi_progress progress;    /* told while full-size weights are made; may be NULL                    */

@@ -106,6 +106,7 @@ static openpi_status open_engine(verify_case *c, const char *checkpoint, const o
     options.table = v->table;
     options.dtype = v->dtype;
     options.weights = v->weights;
+    options.formats = v->formats;
     options.threads = v->threads;
     options.synthetic = synthetic;
     options.adapter = checkpoint ? v->adapter : NULL;

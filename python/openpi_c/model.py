@@ -341,6 +341,7 @@ def inspect(
     adapter: Path | None = None,
     without_lora: bool = False,
     missing_chunks_are_zero: bool = False,
+    weights: str | None = None,
 ) -> dict[str, Any]:
     """What a checkpoint is, and the memory that it needs on each device. Loads no weights."""
     text = _openpi.inspect(
@@ -354,6 +355,7 @@ def inspect(
         adapter=adapter,
         without_lora=without_lora,
         missing_chunks_are_zero=missing_chunks_are_zero,
+        weights=weights,
     )
     result: dict[str, Any] = json.loads(text)
     return result

@@ -43,7 +43,7 @@ static int is_raised(void *user) { return ((const watch *)user)->type != NULL; }
 
 typedef struct engine_values {
     PyObject *checkpoint, *table, *adapter, *progress;
-    const char *synthetic, *dtype, *weights;
+    const char *synthetic, *dtype;
     openpi_engine_options options;
 } engine_values;
 
@@ -76,12 +76,10 @@ static int start_engine(PyObject *object, engine_values *v) {
     engine_object *self = (engine_object *)object;
     openpi_error error = OPENPI_ERROR_INIT;
     watch w = {.function = v->progress ? v->progress : Py_None};
-    int dtype, weights;
-    if (word_of("dtype", v->dtype, types, &dtype) || word_of("weights", v->weights, types, &weights))
-        return -1;
+    int dtype;
+    if (word_of("dtype", v->dtype, types, &dtype)) return -1;
     if (self->opened) return raise_opened("the engine"), -1;
     v->options.dtype = (openpi_dtype)dtype;
-    v->options.weights = (openpi_weights)weights;
     v->options.table = path_text(v->table);
     v->options.adapter = path_text(v->adapter);
     v->options.progress = report_progress;
@@ -111,7 +109,7 @@ static int engine_init(PyObject *object, PyObject *arguments, PyObject *keywords
     if (PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&$zzzizpzzO&O&zpOp:Engine", names, path_or_none,
                                     &v.checkpoint, &v.synthetic, &o->device, &v.dtype, &o->threads, &o->isa,
                                     &o->pin, &o->path, &o->without, path_or_none, &v.table, path_or_none,
-                                    &v.adapter, &v.weights, &o->without_lora, &v.progress,
+                                    &v.adapter, &o->formats, &o->without_lora, &v.progress,
                                     &o->missing_chunks_are_zero))
         failed = start_engine(object, &v);
     Py_XDECREF(v.checkpoint);
@@ -159,14 +157,14 @@ static PyObject *engine_info(PyObject *object, PyObject *nothing) {
     if (openpi_engine_get_info(self->handle, &i, &error) != OPENPI_OK)
         return raise_status(state_of(object), "", &error);
     return Py_BuildValue(
-        "{s:s,s:s,s:s,s:s,s:i,s:O,s:i,s:i,s:i,s:K,s:K,s:s,s:s,s:s,s:i,s:s,s:s,s:i,s:d,s:s,s:i,s:N}",
+        "{s:s,s:s,s:s,s:s,s:i,s:O,s:i,s:i,s:i,s:K,s:K,s:s,s:s,s:s,s:s,s:i,s:s,s:s,s:i,s:d,s:s,s:i,s:N}",
         "variant", i.variant == OPENPI_PI05 ? "pi05" : "pi0",
         "dtype", i.dtype == OPENPI_F32 ? "f32" : "bf16", "device", i.device, "path", i.path,
         "threads", i.threads, "lerobot", i.lerobot ? Py_True : Py_False,
         "default_horizon", i.default_horizon, "default_steps", i.default_steps, "default_prompt",
         i.default_prompt, "parameters", (unsigned long long)i.parameters, "weight_bytes",
         (unsigned long long)i.weight_bytes, "without", i.without, "table", i.table, "weights",
-        i.weights == OPENPI_WEIGHTS_F32 ? "f32" : "bf16", "rtc_max_delay", i.rtc_max_delay, "rtc_mode",
+        i.weights == OPENPI_WEIGHTS_F32 ? "f32" : "bf16", "formats", i.formats, "rtc_max_delay", i.rtc_max_delay, "rtc_mode",
         rtc_mode_text(i.rtc_mode), "rtc_schedule", rtc_schedule_text(i.rtc_schedule), "rtc_horizon",
         i.rtc_horizon, "rtc_max_weight", i.rtc_max_weight, "table_ignored", i.table_ignored,
         "action_dim", i.action_dim,

@@ -90,18 +90,18 @@ static PyObject *switches(PyObject *module, PyObject *nothing) {
 static PyObject *inspect(PyObject *module, PyObject *arguments, PyObject *keywords) {
     static char *names[] = {"checkpoint",      "robot",  "config",  "norm_stats",   "tokenizer",
                             "tokenizer_cache", "assets", "adapter", "without_lora", "missing_chunks_are_zero",
-                            NULL};
+                            "weights",         NULL};
     PyObject *checkpoint = NULL, *norm_stats = NULL, *tokenizer = NULL, *cache = NULL;
     PyObject *adapter = NULL, *result = NULL;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     openpi_error error = OPENPI_ERROR_INIT;
     openpi_status status;
     char *json = NULL;
-    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "O&|$zzO&O&O&zO&pp:inspect", names, path_or_none,
+    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "O&|$zzO&O&O&zO&ppz:inspect", names, path_or_none,
                                     &checkpoint, &options.robot, &options.config, path_or_none, &norm_stats,
                                     path_or_none, &tokenizer, path_or_none, &cache, &options.assets,
                                     path_or_none, &adapter, &options.without_lora,
-                                    &options.missing_chunks_are_zero)) {
+                                    &options.missing_chunks_are_zero, &options.formats)) {
         options.norm_stats = path_text(norm_stats);
         options.tokenizer = path_text(tokenizer);
         options.tokenizer_cache = path_text(cache);

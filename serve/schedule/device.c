@@ -141,7 +141,7 @@ static int is_like(const device *d, const device *other) {
     if (!other) return 0;
     const openpi_engine_info *a = &d->engine_info, *b = &other->engine_info;
     const openpi_session_info *m = &d->session_info, *n = &other->session_info;
-    return a->variant == b->variant && a->dtype == b->dtype && a->weights == b->weights &&
+    return a->variant == b->variant && a->dtype == b->dtype && !strcmp(a->formats, b->formats) &&
            a->parameters == b->parameters && a->weight_bytes == b->weight_bytes &&
            !strcmp(a->path, b->path) && m->horizon == n->horizon && m->steps == n->steps &&
            m->max_prompt == n->max_prompt && m->operations == n->operations && m->recorded == n->recorded;

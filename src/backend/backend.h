@@ -115,9 +115,9 @@ typedef struct backend {
     /* Returns when the bytes are there. */
     openpi_status (*download)(device *device, void *to, const void *from, size_t bytes, openpi_error *error);
 
-    /* 1: there are kernels for weights of this format under activations of `type`. What a table of
-     * embeddings is gathered from is fp32 or bf16. */
-    int (*takes_weights)(const device *device, dtype type, weight_type weights);
+    /* 1: products with weights of this format and rows made into `input` run, under activations of `type`.
+     * What a table of embeddings is gathered from is fp32 or bf16. */
+    int (*takes_weights)(const device *device, dtype type, weight_type weights, matrix_input input);
     /* Packing: `matrix` has everything but data. A matrix packs in independent blocks, so that threads can
      * share one; scratch is the caller's, matrix_scratch bytes. */
     size_t (*matrix_bytes)(const device *device, const matrix *matrix);

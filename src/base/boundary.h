@@ -22,14 +22,14 @@
     X(openpi_synthetic, OPENPI_SYNTHETIC_INIT, dims.vocab, reserved)                   \
     X(openpi_convert_options, OPENPI_CONVERT_OPTIONS_INIT, threads, tell_user)           \
     X(openpi_switch, OPENPI_SWITCH_INIT, name, text)                                   \
-    X(openpi_engine_options, OPENPI_ENGINE_OPTIONS_INIT, device, reserved)             \
-    X(openpi_engine_info, OPENPI_ENGINE_INFO_INIT, dims.vocab, table_ignored)          \
+    X(openpi_engine_options, OPENPI_ENGINE_OPTIONS_INIT, device, formats)              \
+    X(openpi_engine_info, OPENPI_ENGINE_INFO_INIT, dims.vocab, formats)                \
     X(openpi_sample, OPENPI_SAMPLE_INIT, image_mask, state)                            \
     X(openpi_timing, OPENPI_TIMING_INIT, stage_ms[7], total_ms)                        \
     X(openpi_session_options, OPENPI_SESSION_OPTIONS_INIT, batch, reserved)            \
     X(openpi_rtc, OPENPI_RTC_INIT, dims, max_weight)                                   \
     X(openpi_session_info, OPENPI_SESSION_INFO_INIT, max_prompt, not_recorded)         \
-    X(openpi_policy_options, OPENPI_POLICY_OPTIONS_INIT, robot, reserved_2)            \
+    X(openpi_policy_options, OPENPI_POLICY_OPTIONS_INIT, robot, formats)               \
     X(openpi_policy_info, OPENPI_POLICY_INFO_INIT, cameras, statistics)                \
     X(openpi_image, OPENPI_IMAGE_INIT, data, reserved)                                 \
     X(openpi_observation, OPENPI_OBSERVATION_INIT, image_count, prompt_length)         \

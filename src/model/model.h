@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "base/threads.h"
 #include "checkpoint/checkpoint.h"
+#include "model/formats.h"
 #include "model/packing.h"
 
 enum { PATCH_INPUTS = 588, IMAGE_BYTES = 224 * 224 * 3 };
@@ -34,14 +35,6 @@ enum {
     MODEL_SWITCHES = 1 << SWITCH_FUSED_QKV | 1 << SWITCH_FUSED_GATE_UP | 1 << SWITCH_FUSED_POINTWISE |
                      1 << SWITCH_FOLDED_CONSTANTS | 1 << SWITCH_DEAD_WORK_REMOVAL | 1 << SWITCH_PACKED_WEIGHTS
 };
-
-/* What a model computes in and what it keeps its weights in. Heads, time, modulations and embeddings have
- * the file's precision under weights of less than fp32, but for embeddings under bf16. */
-typedef struct model_types {
-    dtype act;                             /* fp32 or bf16                                                 */
-    weight_type weights;
-    int as_file;                           /* 1: of fp32 weights those that the file has in bf16 stay bf16 */
-} model_types;
 
 typedef struct model {
     openpi_dims dims;
@@ -79,6 +72,8 @@ typedef struct model {
 
     void *block;                           /* device memory of all of it, and of what is prepared          */
     size_t bytes;
+    size_t group_bytes[GROUPS];            /* matrices as they are packed, with their scales               */
+    size_t embedding_bytes;
 } model;
 
 /* Packs the checkpoint's weights for the device; OPENPI_UNSUPPORTED where it has no kernels for such

@@ -6,6 +6,7 @@
  * by what a layer has (a bias, a norm). */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/arena.h"
 #include "base/report.h"
@@ -24,6 +25,7 @@ typedef struct loader {
     matrix_job *matrices;                  /* jobs; NULL while measuring                                    */
     vector_job *vectors;
     int matrix_count, vector_count;
+    weight_group group;                    /* which the matrices that are named next belong to              */
     merged merged;                         /* π0's, where they are merged                                   */
 } loader;
 
@@ -38,19 +40,17 @@ static const tensor *find(const loader *l, const char *name) {
 typedef struct matrix_parts {
     const char *names[JOB_PARTS];
     int count, column, columns;            /* columns 0: all                                                */
-    int exact;                             /* keep the file's precision whatever the plan's type            */
+    int head;                              /* 1: it belongs to GROUP_HEADS                                  */
 } matrix_parts;
 
-/* The format of a matrix: the model's. The file's precision (bf16 or fp32) where fp32 weights are to be as
- * in the file, and for `exact` matrices where the model's format has less than fp32. */
-static weight_type format_of(const loader *l, int exact, int all_bf16) {
-    model_types types = l->model->types;
-    if (types.weights == WEIGHT_F32 ? !types.as_file : !exact) return types.weights;
-    return all_bf16 ? WEIGHT_BF16 : WEIGHT_F32;
+static weight_type weights_of(product_format f, int all_bf16) {
+    return f == FORMAT_FILE && all_bf16 ? WEIGHT_BF16 : format_weights(f);
 }
 
-static void add_matrix(loader *l, matrix_job job) {
+/* *bytes: what is counted for its group. */
+static void add_matrix(loader *l, matrix_job job, size_t *bytes) {
     matrix *m = job.matrix;
+    size_t before = l->arena.used;
     size_t scales = (size_t)m->n * (size_t)weight_groups(&weight_formats[m->type], m->k) * sizeof *m->scales;
     job.to = arena_take(&l->arena, l->model->device->backend->matrix_bytes(l->model->device, m));
     job.scales_to = scales ? arena_take(&l->arena, scales) : NULL;
@@ -58,6 +58,7 @@ static void add_matrix(loader *l, matrix_job job) {
     m->scales = job.scales_to;
     if (l->matrices) l->matrices[l->matrix_count] = job;
     l->matrix_count++;
+    *bytes += l->arena.used - before;
 }
 
 static const float *add_vector(loader *l, vector_job job) {
@@ -70,6 +71,8 @@ static const float *add_vector(loader *l, vector_job job) {
 static void take_matrix(loader *l, matrix *out, matrix_form form, int heads, const char *base,
                         matrix_parts parts) {
     matrix_job job = {.matrix = out, .part_count = parts.count, .column = parts.column};
+    weight_group group = parts.head ? GROUP_HEADS : l->group;
+    product_format format = l->model->types.group[group];
     int all_bf16 = 1, n = 0;
     char name[2 * NAME];
     for (int i = 0; i < parts.count; i++) {
@@ -83,12 +86,13 @@ static void take_matrix(loader *l, matrix *out, matrix_form form, int heads, con
     }
     *out = (matrix){.n = n,
                     .k = parts.columns ? parts.columns : job.row_length,
-                    .type = format_of(l, parts.exact, all_bf16),
+                    .type = weights_of(format, all_bf16),
+                    .input = format_input(format),
                     .form = form,
                     .heads = heads,
                     .head_dim = form == MATRIX_QKV ? l->model->dims.head_dim : 0,
                     .raw = !on(l, SWITCH_PACKED_WEIGHTS)};
-    add_matrix(l, job);
+    add_matrix(l, job, &l->model->group_bytes[group]);
 }
 
 static const float *take_vector(loader *l, const char *base, const char *const *names, int count) {
@@ -110,7 +114,7 @@ static void linear(loader *l, matrix *out, const char *base, const char *name) {
     take_matrix(l, out, MATRIX_PLAIN, 0, base, (matrix_parts){{name}, 1, 0, 0, 0});
 }
 
-static void linear_exact(loader *l, matrix *out, const char *name) {
+static void head(loader *l, matrix *out, const char *name) {
     take_matrix(l, out, MATRIX_PLAIN, 0, "", (matrix_parts){{name}, 1, 0, 0, 1});
 }
 
@@ -135,6 +139,7 @@ static norm layer_norm(loader *l, const char *base, const char *name) {
 static void lay_out_vision(loader *l) {
     model *m = l->model;
     char base[NAME];
+    l->group = GROUP_VISION;
     take_matrix(l, &m->patch, MATRIX_PLAIN, 0, TOWER,
                 (matrix_parts){{"embeddings.patch_embedding"}, 1, 0, 0, 1});
     m->patch_bias = vector(l, TOWER, "embeddings.patch_embedding.bias");
@@ -161,11 +166,13 @@ static void lay_out_vision(loader *l) {
     m->projector_bias = vector(l, PROJECTOR, ".bias");
 }
 
-/* only_kv: the last prefix layer, of which only K and V are used. */
-static void lay_out_gemma(loader *l, gemma_layer *g, const char *base, int ada, int only_kv) {
+/* only_kv: the last prefix layer, of which only K and V are used. expert: else the prefix. */
+static void lay_out_gemma(loader *l, gemma_layer *g, const char *base, int expert, int only_kv) {
     int heads = l->model->dims.heads, together = on(l, SWITCH_FUSED_QKV);
+    int ada = expert && variant_of(l->model->variant)->adaptive_norms;
     /* RoPE is inside the product, or an operation of its own. */
     matrix_form form = on(l, SWITCH_FUSED_POINTWISE) ? MATRIX_QKV : MATRIX_PLAIN;
+    l->group = expert ? GROUP_EXPERT : GROUP_ATTENTION;
     if (only_kv)
         stacked(l, &g->qkv, g->qkv_parts + 1, together, form, 0, base,
                 (matrix_parts){{"self_attn.k_proj", "self_attn.v_proj"}, 2, 0, 0, 0});
@@ -185,6 +192,7 @@ static void lay_out_gemma(loader *l, gemma_layer *g, const char *base, int ada, 
     if (only_kv) return;
     if (!ada) g->norm_post = vector(l, base, "post_attention_layernorm.weight");
     linear(l, &g->o, base, "self_attn.o_proj");
+    l->group = expert ? GROUP_EXPERT : GROUP_FFN;
     stacked(l, &g->gate_up, g->gate_up_parts, on(l, SWITCH_FUSED_GATE_UP), MATRIX_GATED, 0, base,
             (matrix_parts){{"mlp.gate_proj", "mlp.up_proj"}, 2, 0, 0, 0});
     linear(l, &g->down, base, "mlp.down_proj");
@@ -208,11 +216,12 @@ static void lay_out_action_in(loader *l) {
                                 .type = WEIGHT_F32,
                                 .form = MATRIX_PLAIN,
                                 .raw = !on(l, SWITCH_PACKED_WEIGHTS)};
-        add_matrix(l, (matrix_job){.matrix = &m->action_in, .computed = l->merged.weight});
+        add_matrix(l, (matrix_job){.matrix = &m->action_in, .computed = l->merged.weight},
+                   &m->group_bytes[GROUP_HEADS]);
         m->time_in_bias = add_vector(l, (vector_job){.count = width, .computed = l->merged.bias});
         return;
     }
-    linear_exact(l, &m->action_in, "action_in_proj");
+    head(l, &m->action_in, "action_in_proj");
     m->action_in_bias = vector(l, "", "action_in_proj.bias");
     if (!traits->action_time_mlp) return;
     take_matrix(l, &m->mlp_in, MATRIX_PLAIN, 0, "", (matrix_parts){{traits->time_mlp_in}, 1, 0, width, 1});
@@ -223,17 +232,17 @@ static void lay_out_heads(loader *l) {
     model *m = l->model;
     const variant_traits *traits = variant_of(m->variant);
     lay_out_action_in(l);
-    linear_exact(l, &m->action_out, "action_out_proj");
+    head(l, &m->action_out, "action_out_proj");
     m->action_out_bias = vector(l, "", "action_out_proj.bias");
     if (!traits->action_time_mlp) {
-        linear_exact(l, &m->time_in, traits->time_mlp_in);
+        head(l, &m->time_in, traits->time_mlp_in);
         m->time_in_bias = vector(l, traits->time_mlp_in, ".bias");
     }
     if (traits->state_token) {
-        linear_exact(l, &m->state, "state_proj");
+        head(l, &m->state, "state_proj");
         m->state_bias = vector(l, "", "state_proj.bias");
     }
-    linear_exact(l, &m->mlp_out, traits->time_mlp_out);
+    head(l, &m->mlp_out, traits->time_mlp_out);
     m->mlp_out_bias = vector(l, traits->time_mlp_out, ".bias");
 }
 
@@ -243,11 +252,13 @@ static void lay_out_embedding(loader *l) {
     model *m = l->model;
     const tensor *t = m->checkpoint->embedding;
     int vocab = m->dims.vocab, width = m->dims.width;
-    weight_type type = format_of(l, weight_formats[m->types.weights].encode != NULL, tensor_is_bf16(t));
+    weight_type type = weights_of(formats_embedding(&m->types), tensor_is_bf16(t));
     m->embedding = (matrix){.n = vocab, .k = width, .type = type, .form = MATRIX_PLAIN, .raw = 1};
     add_matrix(
-        l, (matrix_job){
-               .matrix = &m->embedding, .parts = {t}, .rows = {vocab}, .part_count = 1, .row_length = width});
+        l,
+        (matrix_job){
+            .matrix = &m->embedding, .parts = {t}, .rows = {vocab}, .part_count = 1, .row_length = width},
+        &m->embedding_bytes);
 }
 
 /* What the device wants to derive from each block. */
@@ -268,6 +279,8 @@ static void lay_out(loader *l) {
     char base[NAME];
     l->arena.used = 0;
     l->matrix_count = l->vector_count = 0;
+    m->embedding_bytes = 0;
+    memset(m->group_bytes, 0, sizeof m->group_bytes);
     lay_out_vision(l);
     lay_out_embedding(l);
     for (int i = 0; i < depth; i++) {
@@ -276,7 +289,7 @@ static void lay_out(loader *l) {
     }
     for (int i = 0; i < depth; i++) {
         snprintf(base, sizeof base, EXPERT_MODEL "layers.%d.", i);
-        lay_out_gemma(l, &m->expert[i], base, adaptive, 0);
+        lay_out_gemma(l, &m->expert[i], base, 1, 0);
     }
     if (adaptive) {
         take_matrix(l, &m->expert_ada, MATRIX_PLAIN, 0, EXPERT_MODEL,
@@ -297,6 +310,13 @@ static openpi_status prepare(const model *m, openpi_error *error) {
     return OPENPI_OK;
 }
 
+/* What the weights were read as: bf16 where any group's are. */
+static dtype read_as(const model_types *types) {
+    int bf16 = formats_embedding(types) == FORMAT_BF16;
+    for (int g = 0; g < GROUPS; g++) bf16 |= types->group[g] == FORMAT_BF16;
+    return bf16 ? DTYPE_BF16 : DTYPE_F32;
+}
+
 static openpi_status load(loader *l, pool *pool, load_progress progress, void *user, openpi_error *error) {
     model *m = l->model;
     l->matrices = calloc((size_t)l->matrix_count, sizeof *l->matrices);
@@ -314,18 +334,23 @@ static openpi_status load(loader *l, pool *pool, load_progress progress, void *u
     TRY(prepare(m, error));
     TRY(tensors_check(m->checkpoint->tensors, error));
     return atomic_load(&damaged)
-               ? damage_report(m->checkpoint, weight_formats[m->types.weights].source, error)
+               ? damage_report(m->checkpoint, read_as(&m->types), error)
                : OPENPI_OK;
 }
 
-static openpi_status check_types(const device *device, model_types types, openpi_error *error) {
+static openpi_status check_types(const device *device, const model_types *types, openpi_error *error) {
     const backend *backend = device->backend;
-    if (backend->takes_weights(device, types.act, types.weights)) return OPENPI_OK;
-    return report(
-        error, OPENPI_UNSUPPORTED,
-        "weights are %s, for which %s (%s) has no kernels under %s activations, expected f32 or bf16",
-        weight_formats[types.weights].name, backend->name, device->path,
-        types.act == DTYPE_BF16 ? "bf16" : "f32");
+    const char *act = types->act == DTYPE_BF16 ? "bf16" : "f32";
+    for (int g = 0; g < GROUPS; g++) {
+        product_format f = types->group[g];
+        const char *name = weight_group_name((weight_group)g);
+        if (backend->takes_weights(device, types->act, format_weights(f), format_input(f))) continue;
+        return report(error, OPENPI_UNSUPPORTED,
+                      "weights is %s=%s, for which %s (%s) has no kernels under %s activations, expected "
+                      "%s=f32 or %s=bf16",
+                      name, product_format_name(f), backend->name, device->path, act, name, name);
+    }
+    return OPENPI_OK;
 }
 
 /* The model without its weights, laid out to know its size. */
@@ -343,8 +368,8 @@ static openpi_status measure(loader *l, const checkpoint *checkpoint, device *de
                  .off = off,
                  .checkpoint = checkpoint,
                  .device = device};
-    TRY(check_types(device, types, error));
-    tensors_round(checkpoint->tensors, types.act == DTYPE_BF16 && types.weights != WEIGHT_F32);
+    TRY(check_types(device, &m->types, error));
+    tensors_round(checkpoint->tensors, types.act == DTYPE_BF16 && types.all != FORMAT_F32);
     m->vision = calloc((size_t)dims->vision_depth, sizeof *m->vision);
     m->prefix = calloc((size_t)dims->depth, sizeof *m->prefix);
     m->expert = calloc((size_t)dims->depth, sizeof *m->expert);

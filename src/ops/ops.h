@@ -37,6 +37,16 @@ typedef enum matrix_form {
     MATRIX_QKV,                  /* rows: heads·head_dim of q (maybe none), head_dim of k, head_dim of v   */
 } matrix_form;
 
+/* What a product makes of its row before it multiplies. INPUT_INT8, in norm_linear, linear_residual and
+ * norm_qkv only, with WEIGHT_INT8_ROW, after the norm and its rounding to act:
+ *   top = max |x[i]|;  s = top / 127;  q[i] = x[i]·(127 / top), rounded to nearest even: -127 … 127
+ *   y[o] = float(Σ q[i]·code[o][i])·(s·scale[o])    the sum in int32, the rest in fp32, in this order
+ * top below 2⁻¹⁰⁰: s and all q are 0. A row with a number that is not finite: s is NaN, and so is every y. */
+typedef enum matrix_input {
+    INPUT_ACT,                   /* the row as it is                                                       */
+    INPUT_INT8,                  /* 8-bit integers, a scale a row                                          */
+} matrix_input;
+
 typedef struct matrix {
     const void *data;            /* backend's layout, backend->matrix_bytes long                          */
     const float *scales;         /* [n][weight_groups(k)] by logical row; NULL: the format has none       */
@@ -45,6 +55,7 @@ typedef struct matrix {
     matrix_form form;
     int heads, head_dim;         /* MATRIX_QKV only                                                       */
     int raw;                     /* 1: data is row-major [n][k]; the backend packs it before each use     */
+    matrix_input input;          /* what its rows are made into                                           */
 } matrix;
 
 typedef enum norm_kind {

@@ -1,5 +1,6 @@
 /* The definition of every operation in scalar C. The formulas are in ops.h; MODEL.md says where in the
  * model each is used. */
+#include "ops/int8_rows.h"
 #include "ops/limits.h"
 #include "ops/reference.h"
 #include "ops/scalar.h"
@@ -14,15 +15,39 @@ static void read_weights(const matrix *w, int o, int first, int count, float *ou
     weight_decode(format, codes, scales, w->k, first, count, out);
 }
 
-/* Output o of row·Wᵀ. */
-static double product(const float *row, const matrix *weight, int o) {
+/* A row as products read it. */
+typedef struct input {
+    const float *row;            /* [k]; INPUT_INT8: its codes                                            */
+    float scale;                 /* INPUT_INT8 only                                                       */
+} input;
+
+/* `row` [k] becomes its codes where the matrix wants them. */
+static input input_of(const matrix *weight, float *row) {
+    if (weight->input == INPUT_ACT) return (input){row, 1};
+    int8_row own = int8_row_of(int8_row_top(row, weight->k, 0));
+    int8_row_codes(own, row, weight->k, row);
+    return (input){row, own.scale};
+}
+
+_Static_assert((int64_t)LIMIT_INPUTS * 127 * 127 <= INT32_MAX, "a sum of 8-bit products fits int32");
+
+static double integer_product(input x, const matrix *weight, int o) {
+    const int8_t *codes = (const int8_t *)weight->data + (size_t)o * (size_t)weight->k;
+    int32_t sum = 0;
+    for (int i = 0; i < weight->k; i++) sum += (int32_t)x.row[i] * codes[i];
+    return (float)sum * (x.scale * weight->scales[o]);
+}
+
+/* Output o of x·Wᵀ. */
+static double product(input x, const matrix *weight, int o) {
     enum { PIECE = 256 };
+    if (weight->input == INPUT_INT8) return integer_product(x, weight, o);
     double sum[PARTIAL_SUMS] = {0};
     float weights[PIECE];
     for (int at = 0, count; at < weight->k; at += count) {
         count = weight->k - at < PIECE ? weight->k - at : PIECE;
         read_weights(weight, o, at, count, weights);
-        dot_add(sum, row + at, weights, count);
+        dot_add(sum, x.row + at, weights, count);
     }
     return dot_end(sum);
 }
@@ -42,7 +67,7 @@ void reference_patch_embed(const op *op, int first, int end, void *scratch) {
                             : (float)((const uint8_t *)a->images)[at] / 255.0f * 2.0f - 1.0f;
         }
         for (int o = 0; o < n; o++) {
-            float value = (float)(product(row, &a->weight, o) + a->bias[o]) +
+            float value = (float)(product((input){row, 1}, &a->weight, o) + a->bias[o]) +
                           a->position[(size_t)patch * (size_t)n + (size_t)o];
             store(a->out, op->type, (size_t)r * (size_t)n + (size_t)o, value);
         }
@@ -58,10 +83,11 @@ void reference_norm_linear(const op *op, int first, int end, void *scratch) {
                to = (size_t)(a->out_row ? a->out_row[r] : r) * (size_t)m;
         norm own = norm_of_row(&a->norm, &a->rows, r);
         norm_row(&own, a->x, op->type, at, a->weight.k, row);
+        input in = input_of(&a->weight, row);
         for (int o = 0; o < m; o++) {
-            double y = product(row, &a->weight, o) + (a->bias ? a->bias[o] : 0);
+            double y = product(in, &a->weight, o) + (a->bias ? a->bias[o] : 0);
             y = a->activation == ACT_NONE ? y : a->activation == ACT_SILU ? silu(y) : gelu(y);
-            if (gated) y *= product(row, &a->weight, m + o) + (a->bias ? a->bias[m + o] : 0);
+            if (gated) y *= product(in, &a->weight, m + o) + (a->bias ? a->bias[m + o] : 0);
             store(a->out, op->type, to + (size_t)o, (float)y);
         }
     }
@@ -126,9 +152,10 @@ void reference_linear_residual(const op *op, int first, int end, void *scratch) 
     for (int r = first; r < end; r++) {
         const float *gate = a->gate ? a->gate + modulation_of(&a->rows, r) : NULL;
         load_acts(a->a, op->type, (size_t)r * (size_t)k, k, row);
+        input in = input_of(&a->weight, row);
         for (int o = 0; o < n; o++) {
             size_t at = (size_t)r * (size_t)n + (size_t)o;
-            double y = product(row, &a->weight, o) + (a->bias ? a->bias[o] : 0);
+            double y = product(in, &a->weight, o) + (a->bias ? a->bias[o] : 0);
             store(a->x, op->type, at, (float)(load(a->x, op->type, at) + y * (gate ? gate[o] : 1)));
         }
     }
@@ -155,12 +182,13 @@ void reference_norm_qkv(const op *op, int first, int end, void *scratch) {
         const float *rope = a->rope + (size_t)a->rows.position[r] * (size_t)d;
         norm own = norm_of_row(&a->norm, &a->rows, r);
         norm_row(&own, a->x, op->type, at, a->weight.k, row);
+        input in = input_of(&a->weight, row);
         for (int h = 0; h <= heads; h++) {            /* q heads, then k */
             void *out = h < heads ? a->q : a->cache.k;
             size_t to = h < heads ? ((size_t)r * (size_t)heads + (size_t)h) * (size_t)d : place * (size_t)d;
             for (int i = 0; i < half; i++) {
-                double x = product(row, &a->weight, h * d + i);
-                double y = product(row, &a->weight, h * d + i + half);
+                double x = product(in, &a->weight, h * d + i);
+                double y = product(in, &a->weight, h * d + i + half);
                 double c = rope[2 * i], s = rope[2 * i + 1];
                 store(out, op->type, to + (size_t)i, (float)(x * c - y * s));
                 store(out, op->type, to + (size_t)(i + half), (float)(y * c + x * s));
@@ -168,7 +196,7 @@ void reference_norm_qkv(const op *op, int first, int end, void *scratch) {
         }
         for (int i = 0; i < d; i++)
             store(a->cache.v, op->type, place * (size_t)d + (size_t)i,
-                  (float)product(row, &a->weight, (heads + 1) * d + i));
+                  (float)product(in, &a->weight, (heads + 1) * d + i));
     }
 }
 
@@ -198,10 +226,12 @@ void reference_cache_attention(const op *op, int first, int end, void *scratch) 
 void reference_state_embed(const op *op, int first, int end, void *scratch) {
     const op_state_embed *a = &op->state_embed;
     (void)scratch;
-    for (int r = first; r < end; r++)
+    for (int r = first; r < end; r++) {
+        input in = {a->state + (size_t)r * (size_t)a->weight.k, 1};
         for (int o = 0; o < a->weight.n; o++)
             store(a->out, op->type, (size_t)r * (size_t)a->out_stride * (size_t)a->weight.n + (size_t)o,
-                  (float)(product(a->state + (size_t)r * (size_t)a->weight.k, &a->weight, o) + a->bias[o]));
+                  (float)(product(in, &a->weight, o) + a->bias[o]));
+    }
 }
 
 void reference_action_embed(const op *op, int first, int end, void *scratch) {
@@ -214,12 +244,14 @@ void reference_action_embed(const op *op, int first, int end, void *scratch) {
             (size_t)n;
         const float *x = a->x + (size_t)r * (size_t)a->in.k;
         if (products != 2)
-            for (int o = 0; o < n; o++) in[o] = (float)(product(x, &a->in, o) + a->in_bias[o]);
+            for (int o = 0; o < n; o++) in[o] = (float)(product((input){x, 1}, &a->in, o) + a->in_bias[o]);
         if (products > 1) {
             const matrix *to_hidden = products == 3 ? &a->mlp_in : &a->in;
             if (products == 3) x = in;
-            for (int o = 0; o < n; o++) hidden[o] = (float)silu(product(x, to_hidden, o) + a->time[o]);
-            for (int o = 0; o < n; o++) in[o] = (float)(product(hidden, &a->mlp_out, o) + a->mlp_out_bias[o]);
+            for (int o = 0; o < n; o++)
+                hidden[o] = (float)silu(product((input){x, 1}, to_hidden, o) + a->time[o]);
+            for (int o = 0; o < n; o++)
+                in[o] = (float)(product((input){hidden, 1}, &a->mlp_out, o) + a->mlp_out_bias[o]);
         }
         for (int o = 0; o < n; o++) store(a->out, op->type, to + (size_t)o, in[o]);
     }
@@ -237,7 +269,7 @@ void reference_velocity(const op *op, int first, int end, void *scratch) {
         norm_row(&own, a->x, op->type, at, k, row);
         for (int o = 0; o < n; o++) {
             size_t to = (size_t)r * (size_t)n + (size_t)o;
-            float v = (float)(product(row, &a->weight, o) + a->bias[o]);
+            float v = (float)(product((input){row, 1}, &a->weight, o) + a->bias[o]);
             a->velocity[to] = v;
             if (!(a->rows.known && a->rows.known[r])) a->x_t[to] += a->dt * v;
         }

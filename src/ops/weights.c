@@ -27,6 +27,45 @@ static void encode_int8(const float *from, int count, void *codes, float *scale)
             (int8_t)(*scale > 0 ? fmaxf(-127, fminf(127, nearbyintf(from[i] / *scale))) : 0);
 }
 
+/* ---- e4m3: sign, 4 bits of exponent (bias 7), 3 of mantissa ---- */
+
+enum { E4M3_TOP = 448, E4M3_TOP_CODE = 0x7e, E4M3_NAN = 0x7f, E4M3_SIGN = 0x80 };
+
+uint8_t e4m3_from_float(float x) {
+    float size = fabsf(x);
+    int exponent, code = E4M3_TOP_CODE;
+    if (isnan(x)) {
+        code = E4M3_NAN;
+    } else if (size < 0x1p-6f) {           /* multiples of 2⁻⁹; the eighth is the first normal number       */
+        code = (int)nearbyintf(size * 0x1p9f);
+    } else if (size < E4M3_TOP) {          /* 8 to 16 units of the last place: 16 goes to the next exponent */
+        frexpf(size, &exponent);
+        code = (exponent + 6) * 8 + (int)nearbyintf(ldexpf(size, 4 - exponent)) - 8;
+    }
+    return (uint8_t)(code | (signbit(x) ? E4M3_SIGN : 0));
+}
+
+float e4m3_to_float(uint8_t code) {
+    int exponent = code >> 3 & 15, mantissa = code & 7;
+    float size = exponent ? ldexpf((float)(8 + mantissa), exponent - 10) : (float)mantissa * 0x1p-9f;
+    if ((code & E4M3_NAN) == E4M3_NAN) size = NAN;
+    return code & E4M3_SIGN ? -size : size;
+}
+
+static void decode_e4m3(const void *row, size_t first, int count, float *out) {
+    const uint8_t *codes = (const uint8_t *)row + first;
+    for (int i = 0; i < count; i++) out[i] = e4m3_to_float(codes[i]);
+}
+
+/* The largest magnitude of the group becomes ±448. */
+static void encode_e4m3(const float *from, int count, void *codes, float *scale) {
+    float top = 0;
+    for (int i = 0; i < count; i++) top = fmaxf(top, fabsf(from[i]));
+    *scale = top / E4M3_TOP;
+    for (int i = 0; i < count; i++)
+        ((uint8_t *)codes)[i] = *scale > 0 ? e4m3_from_float(from[i] / *scale) : 0;
+}
+
 const weight_format weight_formats[WEIGHT_TYPES] = {
 #define X(constant, text, width, inputs, from, decoder, encoder)                                             \
     [constant] = {                                                                                           \

@@ -90,7 +90,7 @@ static json_t *ask(openpi_status (*open)(const char *, const device_options *, d
     must(checkpoint_open(NULL, &tiny, &c, &error));
     for (int i = 0; fp32_file && i < tensors_count(c->tensors); i++)
         ((tensor *)(uintptr_t)tensors_at(c->tensors, i))->type = DTYPE_F32;
-    must(inspect_devices(c, list, out, &error));
+    must(inspect_devices(c, list, NULL, out, &error));
     checkpoint_close(c);
     return out;
 }

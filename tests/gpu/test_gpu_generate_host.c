@@ -178,7 +178,7 @@ static void test_uploads(void **state) {
                 checkpoint_open(files ? s.folder : NULL, files ? NULL : &synthetic, &weights, &error),
                 &error);
             memset(&told, 0, sizeof told);
-            model_types types = {.act = DTYPE_BF16, .weights = WEIGHT_BF16};
+            model_types types = formats_all(DTYPE_BF16, FORMAT_BF16);
             generated_ok(model_load(weights, device, types, 0, threads, tell, NULL, &m, &error), &error);
             int count = matrices_of(m, list), computed = 0;
             assert_true(fake.upload_count > 0 && fake.upload_count < LOG);

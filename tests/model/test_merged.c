@@ -39,7 +39,7 @@ static openpi_engine *open_engine(const char *spec) {
 
 static model *load(openpi_engine *e, dtype type, uint32_t off) {
     model *m;
-    model_types types = {.act = type, .weights = weight_of(type), .as_file = 1};
+    model_types types = formats_all(type, type == DTYPE_BF16 ? FORMAT_BF16 : FORMAT_FILE);
     must(model_load(e->checkpoint, e->device, types, off, e->pool, NULL, NULL, &m, &error));
     return m;
 }

@@ -6,6 +6,11 @@
  * below half a million. A norm in bf16 rounds h; a version that is off by 1e-6 before rounding lands on the
  * neighbour for 1e-6·2⁹ of the elements: allowed are four of them and two in a thousand. A result stored as
  * bf16 may be the neighbour.
+ * Integer rows: without a norm their codes are exact, and so are sums below 2²⁴. After a norm the same
+ * elements may have the neighbouring code: in bf16 that is less than the neighbour in bf16, in fp32 it
+ * happens to 127·1e-6 of them, allowed are four and one in two thousand. Where the row's largest element may
+ * be its neighbour in bf16, all codes may differ by one: by chance, of deviation 0.41 steps; allowed are six
+ * deviations of the sum.
  *   bf16 units: ulp(x) = 2^(exponent - 7), fp32: 2^(exponent - 23). */
 #include <math.h>
 #include <stdlib.h>
@@ -30,8 +35,15 @@ static double stored(double x, double error, dtype type) { return error + ulp(fa
 
 /* ---- rows ----------------------------------------------------------------------------------------- */
 
+/* 1: two fast versions of y, whose terms are as large as `size`, may round to different bf16 numbers. */
+static int may_round(double y, double size) {
+    double step = ulp(y, DTYPE_BF16), at = step > 0 ? fabs(y) / step : 0;
+    return step > 0 && fabs(at - floor(at) - 0.5) * step < 4e-6 * size;
+}
+
 row_size bounds_row(const norm *norm, const void *x, dtype type, size_t at, int k) {
-    double mean = 0, square = 0, sum = 0, top = 0, factor = 1;
+    double mean = 0, square = 0, sum = 0, top = 0, factor = 1, largest = 0;
+    int rounds = 0;
     if (norm->kind == NORM_LAYER) {
         for (int i = 0; i < k; i++) mean += problem_value(x, type, at + (size_t)i) / k;
     }
@@ -45,12 +57,16 @@ row_size bounds_row(const norm *norm, const void *x, dtype type, size_t at, int 
         if (norm->kind != NORM_NONE) {
             y = y * (norm->weight[i] + (norm->kind == NORM_RMS)) + (norm->bias ? norm->bias[i] : 0);
             /* the statistics' own error and the three operations of the norm, on the larger of its terms */
-            y = fabs(y) + (norm->bias ? fabs(norm->bias[i]) : 0);
+            double size = fabs(y) + (norm->bias ? fabs(norm->bias[i]) : 0);
+            int near = fabs(y) > largest * (1 - 0x1p-7), above = fabs(y) >= largest * (1 + 0x1p-7);
+            if (near) rounds = (rounds && !above) || may_round(y, size);
+            largest = fmax(largest, fabs(y));
+            y = size;
         }
         sum += y * y;
         top = fmax(top, fabs(y));
     }
-    return (row_size){sqrt(sum), top};
+    return (row_size){sqrt(sum), top, rounds};
 }
 
 /* Error of h·w, w being row `o` of matrix `which`. */
@@ -58,6 +74,11 @@ static double product_error(const problem *p, int which, row_size h, int o, int 
     const problem_matrix *w = &p->matrices[which];
     double error = products * unit * h.length * w->norms[o];
     if (normed && p->type == DTYPE_BF16) error += (4 + 2e-3 * p->shape.k) * 0x1p-7 * h.top * w->top;
+    if (normed && p->input == INPUT_INT8) {
+        double step = h.top / 127;
+        if (p->type == DTYPE_F32) error += (4 + 5e-4 * p->shape.k) * step * w->top;
+        else if (h.top_may_round) error += 6 * 0.41 * step * w->norms[o];
+    }
     return error;
 }
 
@@ -81,7 +102,7 @@ void bounds_fill_row(const problem *p, buffer *b, size_t at, int n, double error
 static void bound_patch_embed(problem *p, int r) {
     buffer *out = problem_buffer(p, "out");
     int n = p->shape.n;
-    row_size h = {sqrt(588.0), 1};
+    row_size h = {sqrt(588.0), 1, 0};
     for (int o = 0; o < n; o++)
         bounds_fill_row(p, out, (size_t)r * (size_t)n + (size_t)o, 1,
                         product_error(p, 0, h, o, 0) + 8 * unit);
@@ -192,7 +213,7 @@ static void bound_action_embed(problem *p, int r) {
     row_size h = bounds_row(&no_norm, a->x, DTYPE_F32, (size_t)r * (size_t)k, k);
     double error = products * unit * h.length * 1.8 + 16 * unit;
     if (a->mlp_out.data) { /* each layer: its own error, and that of the row before it, random by random */
-        row_size u = {sqrt(n) * (h.length / sqrt(k) + 1) * 2, 0};
+        row_size u = {sqrt(n) * (h.length / sqrt(k) + 1) * 2, 0, 0};
         if (a->mlp_in.data) error = (products * unit * u.length + 8 * error) * 1.8;
         error += 4e-7 * 8;       /* SiLU */
         error = (products * unit * u.length + 8 * error) * 1.8;

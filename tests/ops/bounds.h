@@ -7,6 +7,7 @@
 /* Length and largest element of a row after its norm. */
 typedef struct row_size {
     double length, top;
+    int top_may_round;           /* 1: in bf16 the largest element may be its neighbour                   */
 } row_size;
 
 extern const double bounds_unit, bounds_products;

@@ -27,6 +27,7 @@ enum {
     SHAPE_RAW = 1 << 19,         /* weights stay row-major                                                */
     SHAPE_KNOWN = 1 << 21,       /* some rows are known: they have a norm or a gate of their own          */
     SHAPE_SUFFIX = 1 << 22,      /* always in the denoise stage; other shapes of few rows now and then     */
+    SHAPE_HARD = 1 << 23,        /* linear_residual: rows that 8 bits find hard (problem.c)               */
     SHAPE_LOUD = 1 << 20,        /* queries LOUD times as large: exp of a score is infinite, in double too*/
 };
 
@@ -61,6 +62,7 @@ typedef struct problem {
     op_shape shape;              /* as it is run: rows and columns may be fewer than in the real shape    */
     dtype type;
     weight_type weights;
+    matrix_input input;          /* INPUT_INT8 where the weights are for it and the op takes it           */
     int samples;
     op op;                       /* over the host's canonical operands                                    */
     buffer buffers[BUFFERS];

@@ -36,6 +36,8 @@ static const op_shape made_shapes[] = {
     {"made k 4303", OP_LINEAR_RESIDUAL, 26, 31, 4303, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS | SHAPE_GATE},
     {"made gated 1", OP_NORM_LINEAR, 1, 2, 31, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED | SHAPE_BIAS},
     {"made gated 35", OP_NORM_LINEAR, 40, 70, 588, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED | SHAPE_SCATTER},
+    {"made hard k 4304", OP_LINEAR_RESIDUAL, 10, 31, 4304, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS | SHAPE_HARD},
+    {"made hard k 37", OP_LINEAR_RESIDUAL, 40, 70, 37, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE | SHAPE_HARD},
     {"made rows 300", OP_LINEAR_RESIDUAL, 300, 70, 2080, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE},
     {"made rows 1100", OP_NORM_LINEAR, 1100, 35, 96, 0, 0, 0, NORM_LAYER, ACT_GELU, SHAPE_BIAS},
     {"made rows 2500", OP_NORM_LINEAR, 2500, 9, 33, 0, 0, 0, NORM_NONE, ACT_NONE, 0},
@@ -315,7 +317,7 @@ static void check_one(const options *o, const op_shape *shape, dtype type, weigh
     }
     for (level *l = first; l < end; l++) {
         double *worst = &l->worst[type == DTYPE_BF16];
-        if (!l->many || !l->many->backend->takes_weights(l->many, type, weights)) continue;
+        if (!l->many || !l->many->backend->takes_weights(l->many, type, weights, p.input)) continue;
         dice own = *r;                     /* the same for all levels, whichever there are          */
         verdict v = trial_run(&p, l->many, l->single, l->allowed, &own);
         l->run++;
@@ -338,11 +340,14 @@ static void check_shape(const options *o, const op_shape *shape, level *all, poo
     static const dtype types[] = {DTYPE_F32, DTYPE_BF16};
     op of_kind = {.kind = shape->kind};
     matrix *list[OP_MATRICES];
-    int products = op_matrices(&of_kind, list), table = shape->kind == OP_EMBED_TEXT;
+    int products = op_matrices(&of_kind, list), table = shape->kind == OP_EMBED_TEXT, eight = 0;
     if (!chosen(o, shape)) return;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (weight_type weights = 0; weights < WEIGHT_TYPES; weights++) {
             int plain = !weight_formats[weights].encode, same = weights == weight_of(types[i]);
+            /* Rows that stay as they are: formats of 8 bits differ in their decoder alone. */
+            if (weights == WEIGHT_INT8) eight = random_below(r, 2);
+            if (weights == (eight ? WEIGHT_INT8 : WEIGHT_E4M3)) continue;
             if (products || (table ? plain : same))
                 check_one(o, shape, types[i], weights, all, all + LEVELS, shape->rows, pool, r);
         }

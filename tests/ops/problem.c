@@ -122,6 +122,7 @@ static matrix matrix_of(const problem *p, int n, int k, matrix_form form) {
     return (matrix){.n = n,
                     .k = k,
                     .type = p->weights,
+                    .input = p->input,
                     .form = form,
                     .heads = p->shape.heads,
                     .head_dim = p->shape.head_dim,
@@ -266,11 +267,26 @@ static void make_image_attention(maker *m) {
     m->p->op.image_attention.scale = 1 / sqrtf((float)s->head_dim);
 }
 
+/* By turns zeros of both signs, one channel 2¹⁴ times as large as the others, numbers too small for 8-bit
+ * codes, and two ordinary rows. */
+static void make_hard(const problem *p, void *data) {
+    size_t k = (size_t)p->shape.k;
+    for (size_t r = 0; data && r < (size_t)p->shape.rows; r++)
+        for (size_t i = 0; i < k; i++) {
+            double value = problem_value(data, p->type, r * k + i);
+            if (r % 5 == 0) value = i % 2 ? -0.0 : 0.0;
+            if (r % 5 == 1 && i == k / 3) value *= 0x1p14;
+            if (r % 5 == 2) value *= 0x1p-110;
+            set(data, p->type, r * k + i, value);
+        }
+}
+
 static void make_linear_residual(maker *m) {
     problem *p = m->p;
     const op_shape *s = &p->shape;
     maker_add_rows(m, AT(linear_residual.rows), 0);
     maker_add_act(m, "a", AT(linear_residual.a), ROLE_IN, s->rows, s->k);
+    if (s->options & SHAPE_HARD && !m->failed) make_hard(p, problem_buffer(p, "a")->data);
     add_matrix(m, AT(linear_residual.weight), matrix_of(p, s->n, s->k, MATRIX_PLAIN));
     if (s->options & SHAPE_BIAS) maker_add_floats(m, "bias", AT(linear_residual.bias), s->n, 1);
     if (s->options & SHAPE_GATE) maker_add_modulation(m, "gate", AT(linear_residual.gate), s->n, 1, 0);
@@ -483,10 +499,20 @@ static int compute_expected(problem *p, pool *pool) {
     return 1;
 }
 
+static matrix_input input_of(op_kind kind, weight_type weights) {
+    int takes = kind == OP_NORM_LINEAR || kind == OP_LINEAR_RESIDUAL || kind == OP_NORM_QKV;
+    return takes && weights == WEIGHT_INT8_ROW ? INPUT_INT8 : INPUT_ACT;
+}
+
 int problem_make(problem *p, const op_shape *shape, dtype type, weight_type weights, int samples, dice *r,
                  pool *pool, int checked) {
     maker m = {p, r, 0};
-    *p = (problem){.shape = *shape, .type = type, .weights = weights, .samples = samples, .checked = checked};
+    *p = (problem){.shape = *shape,
+                   .type = type,
+                   .weights = weights,
+                   .input = input_of(shape->kind, weights),
+                   .samples = samples,
+                   .checked = checked};
     if (shape->options & SHAPE_BATCH) p->samples = OPENPI_MAX_BATCH;
     if (p->samples > shape->rows) p->samples = shape->rows;
     p->op = (op){.kind = shape->kind, .type = type, .step = -1, .layer = -1, .name = shape->name};

@@ -115,13 +115,12 @@ static openpi_status cpu_copy(device *device, void *to, const void *from, size_t
     return OPENPI_OK;
 }
 
-/* ---- weights: panels (layout.h), or row-major where they are raw and for the reference ----------------- */
+/* ---- weights: panels (layout.h), or row-major (raw.h) and for the reference ----------------- */
 
-/* 1 where products of this level take the format: in fp32 or, where activations are bf16, in bf16. The
- * definitions take every format. */
-static int cpu_takes_weights(const device *device, dtype type, weight_type weights) {
-    const cpu_kernels *kernels = self_of(device)->kernels;
-    return !kernels || kernels->product[0][weights] || (type == DTYPE_BF16 && kernels->product[1][weights]);
+/* Every format: a level without a product for it decodes before each use (raw.h). */
+static int cpu_takes_weights(const device *device, dtype type, weight_type weights, matrix_input input) {
+    (void)device, (void)type, (void)weights, (void)input;
+    return 1;
 }
 
 static size_t row_bytes(const matrix *matrix) {
@@ -129,7 +128,8 @@ static size_t row_bytes(const matrix *matrix) {
 }
 
 static int in_panels(const device *device, const matrix *matrix) {
-    return self_of(device)->kernels && !matrix->raw;
+    const cpu_kernels *kernels = self_of(device)->kernels;
+    return kernels && !cpu_in_rows(kernels, matrix);
 }
 
 static size_t cpu_matrix_bytes(const device *device, const matrix *matrix) {

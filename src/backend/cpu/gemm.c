@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "backend/cpu/layout.h"
+#include "ops/int8_rows.h"
 
 enum {
     SPAN = 1024,                 /* most rows packed at once                                              */
@@ -22,6 +23,7 @@ enum {
     TILES = 8192,                /* rows · panels of C that a worker's scratch holds                      */
     FEW_BLOCKS = 8,              /* up to here a panel is read once and meets all rows                    */
     TASKS_A_THREAD = 8, CHUNKS = 16, ALIGN = 256, LINE = 64,
+    SCALES = SPAN * sizeof(float),         /* bytes of a span's scales                                    */
     PATCH = 14, PATCHES = 16, PATCH_INPUTS = PATCH * PATCH * 3,
 };
 
@@ -42,6 +44,7 @@ typedef struct loop {
     float pixel[256];            /* u8 to float, as ops.h defines it                                      */
     int floats;                  /* pictures are float                                                    */
     char *a;                     /* packed by all                                                         */
+    float *scales;               /* [SPAN] of the span's rows, where they are integers                    */
     char *workers;               /* [threads][worker_bytes]                                               */
     size_t worker_bytes;
 } loop;
@@ -50,7 +53,7 @@ typedef struct loop {
 typedef struct scratch {
     int32_t *packed;             /* [1] its own A is packed                                               */
     char *a, *segment;
-    float *c;
+    float *c, *scales;           /* scales: of its own A                                                  */
 } scratch;
 
 static size_t align(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
@@ -73,9 +76,11 @@ static const cpu_product *product_of(const cpu_gemm *m) {
 static scratch scratch_of(char *base, size_t *bytes) {
     size_t a = ALIGN, segment = a + align(OWN * sizeof(float) + MAX_BLOCK_ROWS * K_PAD * sizeof(float));
     size_t c = segment + align((size_t)MAX_BLOCK_ROWS * SEGMENT * sizeof(float));
-    if (bytes) *bytes = c + align((size_t)(TILES + MAX_BLOCK_ROWS) * PANEL * sizeof(float));
+    size_t scales = c + align((size_t)(TILES + MAX_BLOCK_ROWS) * PANEL * sizeof(float));
+    if (bytes) *bytes = scales + align(SPAN * sizeof(float));
     if (!base) return (scratch){0};
-    return (scratch){(int32_t *)base, base + a, base + segment, (float *)(base + c)};
+    return (scratch){(int32_t *)base, base + a, base + segment, (float *)(base + c),
+                     (float *)(base + scales)};
 }
 
 static int spans_of(int rows) { return most(divide(rows, SPAN), 1); }
@@ -89,7 +94,7 @@ static size_t packed_bytes(const cpu_gemm *m, int rows) {
 size_t cpu_gemm_bytes(const cpu_gemm *m) {
     size_t worker;
     scratch_of(NULL, &worker);
-    return packed_bytes(m, least(m->rows, SPAN)) + worker * (size_t)pool_threads(m->pool);
+    return packed_bytes(m, least(m->rows, SPAN)) + SCALES + worker * (size_t)pool_threads(m->pool);
 }
 
 int cpu_gemm_streams(const cpu_gemm *m) {
@@ -118,13 +123,39 @@ static const char *x_row(const cpu_gemm *m, int row) {
     return (const char *)m->x + (size_t)row * (size_t)m->weight->k * dtype_bytes(m->type);
 }
 
-/* Rows first … first+rows-1 to a packed block. */
-static void pack_block(const loop *l, int first, int rows, char *to, char *segment) {
+/* Elements at … at+count-1 of rows first … first+rows-1, normalised, to the rows of `segment`. */
+static void normalise_segment(const loop *l, const cpu_statistics *statistics, int first, int rows, int at,
+                              int count, char *segment) {
+    const cpu_gemm *m = l->gemm;
+    for (int r = 0; r < rows; r++) {
+        const norm own = norm_of_row(&m->norm, m->set, first + r);
+        m->kernels->elements->normalise(&own, statistics[r], x_row(m, first + r), m->type, at, count,
+                                        segment + (size_t)r * SEGMENT * dtype_bytes(l->a_type), l->a_type);
+    }
+}
+
+/* Integer rows: their scales, from a pass over all of k. */
+static void find_int8_rows(const loop *l, const cpu_statistics *statistics, int first, int rows,
+                           char *segment, int8_row *out) {
+    uint32_t tops[MAX_BLOCK_ROWS] = {0};
+    int k = l->gemm->weight->k;
+    for (int at = 0; at < k; at += SEGMENT) {
+        int count = least(k - at, SEGMENT);
+        normalise_segment(l, statistics, first, rows, at, count, segment);
+        for (int r = 0; r < rows; r++)
+            tops[r] = int8_row_top((const float *)segment + (size_t)r * SEGMENT, count, tops[r]);
+    }
+    for (int r = 0; r < rows; r++) out[r] = int8_row_of(tops[r]);
+}
+
+/* Rows first … first+rows-1 to a packed block; `scales`: the block's. */
+static void pack_block(const loop *l, int first, int rows, char *to, char *segment, float *scales) {
     const cpu_gemm *m = l->gemm;
     const void *from[MAX_BLOCK_ROWS];
     cpu_statistics statistics[MAX_BLOCK_ROWS];
+    int8_row integers[MAX_BLOCK_ROWS];
     size_t bytes = dtype_bytes(l->a_type), stored = (size_t)round_up(rows, l->product->row_step);
-    int k = m->weight->k;
+    int k = m->weight->k, int8 = m->weight->input == INPUT_INT8;
     if (m->patches) {
         for (int r = 0; r < rows; r++) {
             from[r] = segment + (size_t)r * SEGMENT * bytes;
@@ -133,7 +164,7 @@ static void pack_block(const loop *l, int first, int rows, char *to, char *segme
         l->product->pack(to, from, rows, k);
         return;
     }
-    if (m->norm.kind == NORM_NONE && m->type == l->a_type) {
+    if (m->norm.kind == NORM_NONE && m->type == l->a_type && !int8) {
         for (int r = 0; r < rows; r++) from[r] = x_row(m, first + r);
         l->product->pack(to, from, rows, k);
         return;
@@ -142,13 +173,13 @@ static void pack_block(const loop *l, int first, int rows, char *to, char *segme
         statistics[r] = m->kernels->elements->statistics(&m->norm, x_row(m, first + r), m->type, k);
         from[r] = segment + (size_t)r * SEGMENT * bytes;
     }
+    if (int8) find_int8_rows(l, statistics, first, rows, segment, integers);
+    for (int r = 0; int8 && r < rows; r++) scales[r] = integers[r].scale;
     for (int at = 0; at < k; at += SEGMENT) {
         int count = least(k - at, SEGMENT);
-        for (int r = 0; r < rows; r++) {
-            const norm own = norm_of_row(&m->norm, m->set, first + r);
-            m->kernels->elements->normalise(&own, statistics[r], x_row(m, first + r), m->type, at, count,
-                                            segment + (size_t)r * SEGMENT * bytes, l->a_type);
-        }
+        normalise_segment(l, statistics, first, rows, at, count, segment);
+        for (int r = 0; int8 && r < rows; r++)
+            int8_row_codes(integers[r], from[r], count, (float *)segment + (size_t)r * SEGMENT);
         l->product->pack(to + (size_t)at * stored * bytes, from, rows, count);
     }
 }
@@ -163,7 +194,7 @@ static void pack_task(void *argument, int task, int worker) {
     const loop *l = argument;
     scratch s = scratch_of(l->workers + (size_t)worker * l->worker_bytes, NULL);
     pack_block(l, l->g.first + task * l->g.block, block_rows(&l->g, task), block_at(l, l->a, task),
-               s.segment);
+               s.segment, l->scales + task * l->g.block);
 }
 
 /* ---- products ------------------------------------------------------------------------------------------ */
@@ -185,6 +216,15 @@ static cpu_ahead share_of(const loop *l, const char *piece, int i, int n) {
     return (cpu_ahead){piece + (size_t)from * LINE, to - from};
 }
 
+/* Sums of integers become numbers, in the order of ops.h. `scales`: of the tile's rows. */
+static void scale_tile(const matrix *w, int panel, const float *scales, int rows, float *c) {
+    int outputs[PANEL];
+    layout_columns(w, panel, outputs);
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < PANEL; i++)
+            if (outputs[i] >= 0) c[r * PANEL + i] *= scales[r] * w->scales[outputs[i]];
+}
+
 /* One piece of k over all tiles of a corner. */
 static void run_cut(const loop *l, char *a, const scratch *s, corner t, int at) {
     const geometry *g = &l->g;
@@ -202,6 +242,8 @@ static void run_cut(const loop *l, char *a, const scratch *s, corner t, int at) 
         else if (outer && !last)
             ahead = share_of(l, panel_at(l, t.panel, at + cut), b, blocks);
         cpu_product_run(l->product, rows, cut, a_at, panel_at(l, panel, at), c, at != 0, ahead);
+        if (last && l->gemm->weight->input == INPUT_INT8)
+            scale_tile(l->gemm->weight, panel, (g->own ? s->scales : l->scales) + block * g->block, rows, c);
         if (last) l->gemm->finisher(&l->gemm->finish, panel, g->first + block * g->block, rows, c);
     }
 }
@@ -218,7 +260,8 @@ static void gemm_task(void *argument, int task, int worker) {
         a = s.a;
         if (!*s.packed)
             for (int b = 0; b < g->blocks; b++)
-                pack_block(l, g->first + b * g->block, block_rows(g, b), block_at(l, a, b), s.segment);
+                pack_block(l, g->first + b * g->block, block_rows(g, b), block_at(l, a, b), s.segment,
+                           s.scales + b * g->block);
         *s.packed = 1;
     }
     if (l->product->enter) l->product->enter();
@@ -291,7 +334,8 @@ void cpu_gemm_run(const cpu_gemm *m, void *work) {
         for (int i = 0; i < 256; i++) l.pixel[i] = (float)i / 255.0f * 2.0f - 1.0f;
     }
     scratch_of(NULL, &l.worker_bytes);
-    l.workers = (char *)work + packed_bytes(m, least(m->rows, SPAN));
+    l.scales = (float *)((char *)work + packed_bytes(m, least(m->rows, SPAN)));
+    l.workers = (char *)l.scales + SCALES;
     int span = round_up(divide(m->rows, spans_of(m->rows)), MAX_BLOCK_ROWS);
     for (int first = 0; first < m->rows; first += span) {
         l.g = plan_span(&l, first, least(span, m->rows - first));

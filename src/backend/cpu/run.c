@@ -203,10 +203,12 @@ static int streams(const cpu_kernels *kernels, pool *pool, const op *op) {
 }
 
 int cpu_op_candidates(const cpu_kernels *kernels, pool *pool, const op *op, candidate *out, int capacity) {
+    struct op seen = *op;
     int count, cut = gemms[op->kind] || op->kind == OP_ACTION_EMBED || op->kind == OP_IMAGE_ATTENTION ||
                      op->kind == OP_CACHE_ATTENTION || op->kind == OP_EMBED_TEXT;
     if (!cut) return 0;
-    const cpu_blocking *list = cpu_blockings(op->kind, streams(kernels, pool, op), &count);
+    cpu_raw_types(kernels, &seen);
+    const cpu_blocking *list = cpu_blockings(op->kind, streams(kernels, pool, &seen), &count);
     for (int i = 0; i < count && i < capacity; i++) {
         snprintf(out[i].name, sizeof out[i].name, "%s", list[i].name);
         out[i].heuristic = !i;
@@ -249,7 +251,9 @@ static void op_run(const cpu_kernels *kernels, pool *pool, const op *op, void *w
 }
 
 size_t cpu_op_bytes(const cpu_kernels *kernels, pool *pool, const op *op) {
-    return cpu_raw_bytes(op) + op_bytes(kernels, pool, op);
+    struct op seen = *op;
+    cpu_raw_types(kernels, &seen);
+    return cpu_raw_bytes(kernels, pool, op) + op_bytes(kernels, pool, &seen);
 }
 
 void cpu_op_run(const cpu_kernels *kernels, pool *pool, const op *op, void *work) {

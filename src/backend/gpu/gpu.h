@@ -186,7 +186,7 @@ int gpu_nodes(const struct recording *recording);
 openpi_status gpu_roof(device *device, dtype type, device_roofs *out, openpi_error *error);
 
 /* pack.c */
-int gpu_takes_weights(const device *device, dtype type, weight_type weights);
+int gpu_takes_weights(const device *device, dtype type, weight_type weights, matrix_input input);
 size_t gpu_matrix_bytes(const device *device, const matrix *matrix);
 int gpu_matrix_blocks(const device *device, const matrix *matrix);
 size_t gpu_matrix_scratch(const device *device, const matrix *matrix);

@@ -59,11 +59,11 @@ static size_t column_bytes(const matrix *m) {
 }
 
 /* There is a layout, and a family that runs the plainest product. */
-int gpu_takes_weights(const device *device, dtype type, weight_type weights) {
+int gpu_takes_weights(const device *device, dtype type, weight_type weights, matrix_input input) {
     const matrix m = {.n = GPU_UNIT, .k = GPU_ATOM_K, .type = weights, .form = MATRIX_PLAIN};
     gpu_task task = {.kind = GPU_PRODUCT, .rows = 1};
     gpu_choices choices;
-    if (type_of(weights) < 0) return 0;
+    if (type_of(weights) < 0 || input != INPUT_ACT) return 0;
     task.product = (gpu_linear){.capacity = 1,
                                 .x_type = type == DTYPE_F32 ? GPU_X_F32 : GPU_X_BF16,
                                 .ldx = m.k,

@@ -168,7 +168,7 @@ static inline void check_generated_model(device *device, pool *pool, const check
     for (int way = 0; way < 2; way++) {
         model *m;
         device->backend = way ? &without : whole;
-        model_types types = {.act = DTYPE_BF16, .weights = WEIGHT_BF16};
+        model_types types = formats_all(DTYPE_BF16, FORMAT_BF16);
         openpi_status status = model_load(checkpoint, device, types, off, pool, NULL, NULL, &m, &error);
         if (status == OPENPI_OK) {
             count = m->bytes;

@@ -81,7 +81,7 @@ static void watch_recording(openpi_engine *engine, int takes) {
 
 static void check_blocks_are_shown(const gpu_vendor *vendor, const backend *backend, const char *name) {
     const gpu_vendor watched = watched_vendor(vendor);
-    const model_types types = {.act = DTYPE_BF16, .weights = WEIGHT_BF16};
+    const model_types types = formats_all(DTYPE_BF16, FORMAT_BF16);
     for (int variant = 0; variant < 2; variant++) {
         openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
         openpi_error error = OPENPI_ERROR_INIT;

@@ -16,7 +16,7 @@ static inline openpi_status fake_engine_open(const backend *backend, const openp
     options.pool = e->pool;
     openpi_status status = gpu_open(fake_vendor(), backend, "cuda:0", &options, &e->device, error);
     if (status == OPENPI_OK) status = checkpoint_open(NULL, synthetic, &e->checkpoint, error);
-    model_types types = {.act = DTYPE_BF16, .weights = WEIGHT_BF16};
+    model_types types = formats_all(DTYPE_BF16, FORMAT_BF16);
     if (status == OPENPI_OK)
         status = model_load(e->checkpoint, e->device, types, off, e->pool, NULL, NULL, &e->model, error);
     if (status == OPENPI_OK) {

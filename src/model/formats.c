@@ -1,0 +1,164 @@
+/* The list of formats by group: parsing and writing. */
+#include "model/formats.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/guess.h"
+#include "base/report.h"
+
+static const char *const format_names[FORMATS] = {
+#define X(constant, name, weights, input) [constant] = name,
+    FORMAT_LIST(X)
+#undef X
+};
+static const char *const group_names[GROUPS] = {
+#define X(constant, name) [constant] = name,
+    GROUP_LIST(X)
+#undef X
+};
+
+static const char known_formats[] = "bf16, f32, int8, int8x8, e4m3 or file",
+                  known_groups[] = "vision, attention, ffn, expert or heads";
+
+const char *product_format_name(product_format f) { return format_names[f]; }
+const char *weight_group_name(weight_group g) { return group_names[g]; }
+
+weight_type format_weights(product_format f) {
+    static const weight_type weights[FORMATS] = {
+#define X(constant, name, weights, input) [constant] = weights,
+        FORMAT_LIST(X)
+#undef X
+    };
+    return weights[f];
+}
+
+matrix_input format_input(product_format f) {
+    static const matrix_input inputs[FORMATS] = {
+#define X(constant, name, weights, input) [constant] = input,
+        FORMAT_LIST(X)
+#undef X
+    };
+    return inputs[f];
+}
+
+static product_format heads_of(product_format all) { return all == FORMAT_F32 ? FORMAT_F32 : FORMAT_FILE; }
+
+model_types formats_all(dtype act, product_format all) {
+    model_types types = {.act = act, .all = all};
+    for (int g = 0; g < GROUPS; g++) types.group[g] = g == GROUP_HEADS ? heads_of(all) : all;
+    return types;
+}
+
+product_format formats_embedding(const model_types *types) {
+    return weight_formats[format_weights(types->all)].encode ? FORMAT_FILE : types->all;
+}
+
+int formats_have_8_bits(const model_types *types) {
+    int found = 0;
+    for (int g = 0; g < GROUPS; g++) found |= weight_formats[format_weights(types->group[g])].bits == 8;
+    return found;
+}
+
+/* ---- reading --------------------------------------------------------------------------------------- */
+
+/* What a list has said so far. */
+typedef struct reading {
+    const char *list;
+    int all;                     /* a format, -1: not said                                                 */
+    int group[GROUPS];
+} reading;
+
+/* A word of a list, in place. */
+typedef struct word {
+    const char *text;
+    int length;
+} word;
+
+static int find(const char *const *names, int count, word w) {
+    for (int i = 0; i < count; i++)
+        if ((int)strlen(names[i]) == w.length && !memcmp(names[i], w.text, (size_t)w.length)) return i;
+    return -1;
+}
+
+/* Sentences show the list, of a very long one the beginning. */
+#define WEIGHTS "weights is \"%.120s\": "
+
+static openpi_status refuse(const reading *r, word w, const char *what, const char *known,
+                            openpi_error *error) {
+    char text[40];
+    snprintf(text, sizeof text, "%.*s", w.length, w.text);
+    report(error, OPENPI_BAD_ARGUMENT, WEIGHTS "\"%s\" is no %s, expected %s", r->list, text, what, known);
+    return guess_add(error, OPENPI_BAD_ARGUMENT, text, known);
+}
+
+static openpi_status read_format(const reading *r, word w, product_format *out, openpi_error *error) {
+    int found = find(format_names, FORMATS, w), is_group = find(group_names, GROUPS, w) >= 0;
+    if (found < 0 && is_group)
+        return report(error, OPENPI_BAD_ARGUMENT, WEIGHTS "group %.*s is without a format, expected %.*s=%s",
+                      r->list, w.length, w.text, w.length, w.text, known_formats);
+    if (found < 0) return refuse(r, w, "format", known_formats, error);
+    *out = (product_format)found;
+    return OPENPI_OK;
+}
+
+static openpi_status read_group(reading *r, word name, word value, openpi_error *error) {
+    product_format chosen;
+    int g = find(group_names, GROUPS, name);
+    if (g < 0) return refuse(r, name, "group", known_groups, error);
+    TRY(read_format(r, value, &chosen, error));
+    if (r->group[g] >= 0)
+        return report(error, OPENPI_BAD_ARGUMENT, WEIGHTS "group %s is there twice, expected once", r->list,
+                      group_names[g]);
+    if (g == GROUP_HEADS && format_input(chosen) != INPUT_ACT)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      WEIGHTS "heads=%s, expected bf16, f32, int8, e4m3 or file: rows of heads stay fp32",
+                      r->list, format_names[chosen]);
+    r->group[g] = (int)chosen;
+    return OPENPI_OK;
+}
+
+/* FORMAT or GROUP=FORMAT. */
+static openpi_status read_entry(reading *r, word entry, openpi_error *error) {
+    const char *equals = memchr(entry.text, '=', (size_t)entry.length);
+    product_format chosen;
+    if (!entry.length)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      WEIGHTS "an entry is empty, expected FORMAT or GROUP=FORMAT", r->list);
+    if (equals) {
+        word name = {entry.text, (int)(equals - entry.text)};
+        return read_group(r, name, (word){equals + 1, entry.length - name.length - 1}, error);
+    }
+    TRY(read_format(r, entry, &chosen, error));
+    if (r->all >= 0)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      WEIGHTS "two formats for all groups, %s and %s, expected one", r->list, format_names[r->all], format_names[chosen]);
+    r->all = (int)chosen;
+    return OPENPI_OK;
+}
+
+openpi_status formats_parse(const char *list, model_types *types, openpi_error *error) {
+    reading r = {.list = list, .all = -1};
+    for (int g = 0; g < GROUPS; g++) r.group[g] = -1;
+    for (const char *at = list;; at++) {
+        word entry = {at, (int)strcspn(at, ",")};
+        TRY(read_entry(&r, entry, error));
+        at += entry.length;
+        if (!*at) break;
+    }
+    if (r.all >= 0) *types = formats_all(types->act, (product_format)r.all);
+    for (int g = 0; g < GROUPS; g++)
+        if (r.group[g] >= 0) types->group[g] = (product_format)r.group[g];
+    return OPENPI_OK;
+}
+
+/* ---- writing --------------------------------------------------------------------------------------- */
+
+void formats_write(const model_types *types, char text[FORMATS_TEXT]) {
+    model_types plain = formats_all(types->act, types->all);
+    int used = snprintf(text, FORMATS_TEXT, "%s", format_names[types->all]);
+    for (int g = 0; g < GROUPS && used < FORMATS_TEXT; g++)
+        if (types->group[g] != plain.group[g])
+            used += snprintf(text + used, (size_t)(FORMATS_TEXT - used), ",%s=%s", group_names[g],
+                             format_names[types->group[g]]);
+}
