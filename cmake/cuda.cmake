@@ -1,11 +1,20 @@
 # The CUDA kernels: every .cu becomes one file of machine code for several chips, embedded by src/backend/gpu/cuda/modules.c.
 # Nothing of CUDA is linked or needed at run time but the driver. Without nvcc the backend is built empty and says so.
 set(OPENPI_CUDA ON CACHE BOOL "build the CUDA kernels where nvcc 12.4 or newer is found")
-set(OPENPI_CUDA_ARCHS "80;86;87;89;90;100;120" CACHE STRING "chips of the portable kernels")
-set(OPENPI_CUDA_HOPPER_ARCHS "90a" CACHE STRING "chips of the Hopper kernels")
 
-# A kernel family is two files, X.cu and X.c. The name says what it is for: X_hopper for Hopper, any other for all chips.
+# A kernel family is two files, X.cu and X.c. The suffix of its name says which chips it is for: chips.h has the table.
 set(openpi_cuda_source ${CMAKE_SOURCE_DIR}/src/backend/gpu/cuda)
+include(${CMAKE_CURRENT_LIST_DIR}/cuda_chips.cmake)
+openpi_cuda_chips(${openpi_cuda_source}/chips.h)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${openpi_cuda_source}/chips.h)
+# OPENPI_CUDA_ARCHS, and for each suffix OPENPI_CUDA_SUFFIX_ARCHS: other chips than the table's.
+set(openpi_cuda_archs_option_any OPENPI_CUDA_ARCHS)
+set(OPENPI_CUDA_ARCHS "${openpi_cuda_archs_any}" CACHE STRING "chips of the portable kernels")
+foreach(suffix IN LISTS openpi_cuda_suffixes)
+    string(TOUPPER OPENPI_CUDA_${suffix}_ARCHS option)
+    set(openpi_cuda_archs_option_${suffix} ${option})
+    set(${option} "${openpi_cuda_archs_${suffix}}" CACHE STRING "chips of the kernels *_${suffix}.cu")
+endforeach()
 file(GLOB_RECURSE openpi_cuda_kernels CONFIGURE_DEPENDS ${openpi_cuda_source}/*.cu)
 file(GLOB_RECURSE openpi_cuda_headers CONFIGURE_DEPENDS ${openpi_cuda_source}/*.h ${openpi_cuda_source}/*.cuh
      ${CMAKE_SOURCE_DIR}/src/backend/gpu/kernels/*.h)
@@ -22,7 +31,7 @@ set(openpi_cuda_list ${CMAKE_BINARY_DIR}/cuda_modules.inc)
 add_custom_command(OUTPUT ${openpi_cuda_list}
                    COMMAND ${CMAKE_COMMAND} -DSOURCE=${CMAKE_SOURCE_DIR}/src -DOUT=${openpi_cuda_list} -P ${CMAKE_SOURCE_DIR}/cmake/cuda_modules.cmake
                    DEPENDS ${openpi_cuda_kernels} ${openpi_cuda_hosts} ${openpi_cuda_headers} ${CMAKE_SOURCE_DIR}/cmake/cuda_modules.cmake
-                           ${CMAKE_SOURCE_DIR}/cmake/source_hash.cmake
+                           ${CMAKE_SOURCE_DIR}/cmake/source_hash.cmake ${CMAKE_SOURCE_DIR}/cmake/cuda_chips.cmake
                    COMMENT "CUDA kernels: their list" VERBATIM)
 target_sources(openpi_objects PRIVATE ${openpi_cuda_list})
 
@@ -60,11 +69,15 @@ else()
     # An older nvcc knows fewer chips.
     execute_process(COMMAND ${OPENPI_NVCC} --list-gpu-code OUTPUT_VARIABLE openpi_cuda_known ERROR_QUIET)
     set(openpi_cuda_said "${openpi_nvcc_version} for")
-    foreach(arch IN LISTS OPENPI_CUDA_ARCHS OPENPI_CUDA_HOPPER_ARCHS)
-        string(REGEX REPLACE "[a-z]" "" number ${arch})
-        if(openpi_cuda_known MATCHES "sm_${number}")
-            string(APPEND openpi_cuda_said " ${arch}")
-        endif()
+    set(openpi_cuda_status)
+    foreach(suffix any ${openpi_cuda_suffixes})
+        list(APPEND openpi_cuda_status "${openpi_cuda_path_${suffix}} ${${openpi_cuda_archs_option_${suffix}}}")
+        foreach(arch IN LISTS ${openpi_cuda_archs_option_${suffix}})
+            string(REGEX REPLACE "[a-z]" "" number ${arch})
+            if(openpi_cuda_known MATCHES "sm_${number}")
+                string(APPEND openpi_cuda_said " ${arch}")
+            endif()
+        endforeach()
     endforeach()
     function(openpi_cuda_kernel kernel with_ptx)
         get_filename_component(name ${kernel} NAME_WE)
@@ -90,16 +103,15 @@ else()
     endfunction()
     foreach(kernel IN LISTS openpi_cuda_kernels)
         get_filename_component(name ${kernel} NAME_WE)
-        if(name MATCHES "_hopper$")
-            openpi_cuda_kernel(${kernel} OFF ${OPENPI_CUDA_HOPPER_ARCHS})
-        else()
-            openpi_cuda_kernel(${kernel} ON ${OPENPI_CUDA_ARCHS})
-        endif()
+        openpi_cuda_suffix(suffix ${name})
+        string(COMPARE EQUAL ${suffix} any with_ptx)
+        openpi_cuda_kernel(${kernel} ${with_ptx} ${${openpi_cuda_archs_option_${suffix}}})
         list(APPEND openpi_cuda_files ${openpi_cuda_folder}/${name}.fatbin)
     endforeach()
     set_source_files_properties(${openpi_cuda_source}/modules.c PROPERTIES
         OBJECT_DEPENDS "${openpi_cuda_files}"
         COMPILE_DEFINITIONS "OPENPI_CUDA_VERSION=${openpi_cuda_version};OPENPI_CUDA_FOLDER=\"${openpi_cuda_folder}\"")
-    message(STATUS "CUDA kernels: nvcc ${openpi_nvcc_version}, portable ${OPENPI_CUDA_ARCHS}, Hopper ${OPENPI_CUDA_HOPPER_ARCHS}")
+    list(JOIN openpi_cuda_status ", " openpi_cuda_status)
+    message(STATUS "CUDA kernels: nvcc ${openpi_nvcc_version}, ${openpi_cuda_status}")
 endif()
 target_link_libraries(openpi_objects PUBLIC ${CMAKE_DL_LIBS})

@@ -4,15 +4,18 @@
 # The hash is of what decides how the family's kernels run: X.c, X.cu and what that includes.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/source_hash.cmake)
+include(${CMAKE_CURRENT_LIST_DIR}/cuda_chips.cmake)
 
+openpi_cuda_chips("${SOURCE}/backend/gpu/cuda/chips.h")
 file(GLOB_RECURSE kernels "${SOURCE}/backend/gpu/cuda/*.cu")
 list(SORT kernels COMPARE FILE_BASENAME)     # the order in which families are asked: by name, whichever folder they lie in
 set(lines "/* Written by cmake/cuda_modules.cmake. */\n")
 foreach(file IN LISTS kernels)
     get_filename_component(name "${file}" NAME_WE)
     set(path NULL)
-    if(name MATCHES "_hopper$")
-        set(path "\"hopper\"")
+    openpi_cuda_suffix(suffix ${name})
+    if(NOT suffix STREQUAL any)
+        set(path "\"${openpi_cuda_path_${suffix}}\"")
     endif()
     set(openpi_files)
     openpi_included("${file}" "${SOURCE}")

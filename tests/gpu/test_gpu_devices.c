@@ -49,6 +49,32 @@ static void a_card_that_answers(void **state) {
     assert_non_null(strstr(listed.description, "Paper GPU, compute capability 9.0, driver for CUDA 13.0"));
 }
 
+/* The table of chips says which path a card takes, and what the others need. */
+static void path_of_a_card(void **state) {
+    static const struct {
+        int capability;
+        const char *path, *found;          /* found NULL: it may have the other path, too */
+    } cards[] = {{80, "portable", "8.0"}, {89, "portable", "8.9"}, {90, "hopper", NULL},
+                 {100, "portable", "10.0"}, {121, "portable", "12.1"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
+        const device_options options = {.path = "hopper"};
+        char refused[200];
+        device *device = NULL;
+        reset();
+        fake.capability = cards[i].capability;
+        list(fake_vendor());
+        assert_string_equal(listed.path, cards[i].path);
+        if (!cards[i].found) continue;
+        snprintf(refused, sizeof refused,
+                 "path hopper on cuda:0 needs compute capability 9.0, this device has %s", cards[i].found);
+        assert_int_equal(gpu_open(fake_vendor(), &backend_cuda, "cuda:0", &options, &device, &error),
+                         OPENPI_UNSUPPORTED);
+        assert_string_equal(error.message, refused);
+        assert_int_equal(fake.alive, 0);
+    }
+}
+
 /* Each driver call that listing needs fails, as on a card that fell off the bus and on one without free
  * memory. */
 static void a_card_that_does_not(void **state) {
@@ -126,7 +152,7 @@ static void build_first(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_card_that_answers),
+        cmocka_unit_test(a_card_that_answers), cmocka_unit_test(path_of_a_card),
         cmocka_unit_test(a_card_that_does_not),
         cmocka_unit_test(no_card), cmocka_unit_test(build_first),
     };

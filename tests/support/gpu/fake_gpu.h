@@ -39,6 +39,7 @@ static struct {
     int clusters, single_blocks; /* of a launch that the device holds at once, single_blocks where it has no
                                     clusters; both 0: the driver has no function that tells                */
     asked_launch asked, asked_single;      /* the launch it was asked about last                           */
+    int capability;              /* the device's, times ten; 0: 9.0                                        */
     int multiprocessors, shared_bytes;                                 /* on the device; 0: 132, 227 KB */
     void (*on_launch)(const cuda_launch *launch, const void *arguments);       /* NULL: none                */
     int capturing, captured;     /* nodes of the graph so far                                              */
@@ -98,8 +99,8 @@ static int fake_total(size_t *bytes, int device) {
 static int fake_attribute(int *value, int attribute, int device) {
     (void)device;
     const int multiprocessors = fake.multiprocessors ? fake.multiprocessors : 132;
-    *value = attribute == CUDA_DEVICE_MAJOR             ? 9
-             : attribute == CUDA_DEVICE_MINOR           ? 0
+    *value = attribute == CUDA_DEVICE_MAJOR             ? (fake.capability ? fake.capability / 10 : 9)
+             : attribute == CUDA_DEVICE_MINOR           ? fake.capability % 10
              : attribute == CUDA_DEVICE_MULTIPROCESSORS ? multiprocessors
              : fake.shared_bytes                        ? fake.shared_bytes
                                                         : 227 << 10;

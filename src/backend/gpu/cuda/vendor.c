@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/gpu/cuda/chips.h"
 #include "backend/gpu/cuda/library.h"
 
 static const cuda_library *library_of(const gpu_driver *driver) { return driver->library; }
@@ -268,16 +269,27 @@ static void learn(const gpu_driver *driver, int ordinal, const gpu_module *modul
                  version / 1000, version % 1000 / 10, cuda_compiler_version / 1000);
 }
 
-static const char hopper[] = "hopper";
-static const char *const paths[] = {hopper, "portable", NULL};
+/* The paths of chips.h. */
+#define X(suffix, path, chips, major, minor) path,
+static const char *const paths[] = {CUDA_CHIPS(X) NULL};
+#undef X
+
+/* What a path needs; major 0: nothing. */
+typedef struct path_needs {
+    int major, minor;
+} path_needs;
+#define X(suffix, path, chips, major, minor) {major, minor},
+static const path_needs needs[] = {CUDA_CHIPS(X)};
+#undef X
 
 static int offers(const gpu_driver *driver, const gpu_facts *f, const char *path, char *why,
                   size_t why_bytes) {
-    int major = f->report.capability_major, minor = f->report.capability_minor;
-    if (strcmp(path, hopper) || (major == HOPPER_MAJOR && minor == 0 && library_of(driver)->tensor_map))
-        return 1;
-    snprintf(why, why_bytes, "needs compute capability %d.0, this device has %d.%d", HOPPER_MAJOR, major,
-             minor);
+    int major = f->report.capability_major, minor = f->report.capability_minor, i = 0;
+    while (strcmp(path, paths[i])) i++;
+    const path_needs *n = &needs[i];
+    if (!n->major || (major == n->major && minor == n->minor && library_of(driver)->tensor_map)) return 1;
+    snprintf(why, why_bytes, "needs compute capability %d.%d, this device has %d.%d", n->major, n->minor,
+             major, minor);
     return 0;
 }
 
@@ -295,11 +307,9 @@ const gpu_vendor gpu_vendor_cuda = {
 
 /* ---- what families ask for -------------------------------------------------------------------------- */
 
-int cuda_on_hopper(const gpu_device *device) { return !strcmp(gpu_path(device), hopper); }
-
 int cuda_rank_few(const gpu_device *device, const gpu_task *task, int rank) {
     int full = task->product.epilogue.kind == GPU_EPILOGUE_GATED && task->rows > GATED_ROWS;
-    return full && cuda_on_hopper(device) ? RANK_TOO_MANY_ROWS : rank;
+    return full && !strcmp(gpu_path(device), "hopper") ? RANK_TOO_MANY_ROWS : rank;
 }
 
 int cuda_cache_legal(const gpu_device *device, const gpu_cache_attention *p) {

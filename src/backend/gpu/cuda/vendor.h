@@ -43,8 +43,6 @@ enum {
     KEY_TILE = 64,                         /* keys of attention over a cache                                */
 };
 
-/* 1 where the Hopper families are in use. */
-int cuda_on_hopper(const gpu_device *device);
 /* Of a kernel for few rows: `rank`, or RANK_TOO_MANY_ROWS. */
 int cuda_rank_few(const gpu_device *device, const gpu_task *task, int rank);
 
