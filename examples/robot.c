@@ -10,22 +10,20 @@
  * A server that drains, because it is restarted, closes the connection: the robot executes what is left of
  * its chunk, holds still, and connects again every second.
  *
- * examples/rtc_client.py is the same in Python. WebSocket is client/ws_client.c, on libwebsockets;
- * messages are packed by msgpack-c. This robot is a DROID arm that sees grey: observe() and execute() are
- * yours.
+ * examples/rtc_client.py is the same in Python. Connections, requests and replies are client/client.h. This
+ * robot is a DROID arm that sees grey: observe() and execute() are yours.
  *
  * `make test` builds build/tests/robot. By hand, in a checkout:
- *   cc -O2 -D_POSIX_C_SOURCE=200809L -I. -o robot examples/robot.c client/ws_client.c \
- *      client/ws_address.c $(pkg-config --cflags --libs libwebsockets libuv) -lmsgpack-c -lm
- * where msgpack's library is msgpackc (Debian 12), with -lmsgpackc. */
+ *   cc -O2 -D_POSIX_C_SOURCE=200809L -I. -o robot examples/robot.c client/client_address.c \
+ *      client/client_bytes.c client/client_reply.c client/client_request.c client/client_socket.c \
+ *      $(pkg-config --cflags --libs libwebsockets libuv) -lm */
 #include <math.h>
-#include <msgpack.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "client/ws_client.h"
+#include "client/client.h"
 
 enum {
     SIDE = 224,
@@ -43,17 +41,17 @@ typedef struct observation {
 } observation;
 
 typedef struct robot {
-    ws_client *client;
-    ws_socket *socket;           /* NULL: none                                                             */
+    client_loop *loop;
+    client_socket *socket;           /* NULL: none                                                          */
     const char *key;             /* a token's key; NULL: none                                              */
     int ready, ticks;            /* 1: the server's metadata came; the control loop has begun              */
     double connect_ms;           /* when to connect again; 0: not                                          */
     double rate, due_ms;         /* steps a second; when the next tick is                                  */
     int steps, executed, held;   /* to execute; so far; ticks without an action                            */
     double chunk[CHUNK][DIMS];
-    int rows, next;              /* rows in the chunk; 0: none yet                                         */
+    int rows, next;              /* rows in the chunk, 0: none yet; the row that is executed next          */
     int trained_delay;           /* the longest delay that the checkpoint was trained for; 0: any          */
-    msgpack_sbuffer request;
+    client_message request;
     int asked;                   /* 1: a request is not yet answered                                       */
     int asked_at;                /* `next` at its observation                                              */
     double asked_ms;
@@ -78,55 +76,7 @@ static void observe(observation *o) {
 
 static void execute(const double action[DIMS]) { (void)action; }
 
-/* ---- a request, as openpi-client packs it ------------------------------------------------------------ */
-
-static void put_text(msgpack_packer *p, const char *text) {
-    msgpack_pack_str(p, strlen(text));
-    msgpack_pack_str_body(p, text, strlen(text));
-}
-
-static void put_bytes(msgpack_packer *p, const void *bytes, size_t count) {
-    msgpack_pack_bin(p, count);
-    msgpack_pack_bin_body(p, bytes, count);
-}
-
-/* An array of numpy; `dims` sizes in `shape`. */
-static void put_array(msgpack_packer *p, const char *key, const char *dtype, const int *shape, int dims,
-                      const void *data, size_t bytes) {
-    put_text(p, key);
-    msgpack_pack_map(p, 4);
-    put_bytes(p, "__ndarray__", 11);
-    msgpack_pack_true(p);
-    put_bytes(p, "data", 4);
-    put_bytes(p, data, bytes);
-    put_bytes(p, "dtype", 5);
-    put_text(p, dtype);
-    put_bytes(p, "shape", 5);
-    msgpack_pack_array(p, (size_t)dims);
-    for (int i = 0; i < dims; i++) msgpack_pack_int(p, shape[i]);
-}
-
-static void pack_request(msgpack_sbuffer *out, const observation *o, int executed, int delay) {
-    static const int picture[] = {SIDE, SIDE, 3}, joints[] = {JOINTS}, one[] = {1};
-    static const char headroom[WS_HEADROOM];
-    msgpack_packer p;
-    msgpack_sbuffer_clear(out);
-    msgpack_sbuffer_write(out, headroom, sizeof headroom);
-    msgpack_packer_init(&p, out, msgpack_sbuffer_write);
-    msgpack_pack_map(&p, 6);
-    put_array(&p, "observation/exterior_image_1_left", "|u1", picture, 3, o->outside, sizeof o->outside);
-    put_array(&p, "observation/wrist_image_left", "|u1", picture, 3, o->wrist, sizeof o->wrist);
-    put_array(&p, "observation/joint_position", "<f8", joints, 1, o->joints, sizeof o->joints);
-    put_array(&p, "observation/gripper_position", "<f8", one, 1, &o->gripper, sizeof o->gripper);
-    put_text(&p, "prompt");
-    put_text(&p, "pick up the fork");
-    put_text(&p, "openpi/rtc");
-    msgpack_pack_map(&p, 2);
-    put_text(&p, "executed");
-    msgpack_pack_int(&p, executed);
-    put_text(&p, "delay");
-    msgpack_pack_int(&p, delay);
-}
+/* ---- a request -------------------------------------------------------------------------------------- */
 
 /* The steps that will be executed before the reply is there, as long as the slowest of late. A longer delay
  * than the checkpoint was trained for would be refused. */
@@ -138,80 +88,69 @@ static int expected_delay(const robot *r) {
     return delay < most ? delay : most;
 }
 
+static void stop(robot *r, const char *why) {
+    r->failed |= why != NULL;
+    if (why) fprintf(stderr, "robot: %s\n", why);
+    client_stop(r->loop);
+}
+
 static void ask(robot *r) {
     static observation now;
+    char why[CLIENT_SENTENCE];
     observe(&now);
-    pack_request(&r->request, &now, r->next, expected_delay(r));
+    const client_field fields[] = {
+        client_picture("observation/exterior_image_1_left", now.outside[0][0], SIDE, SIDE),
+        client_picture("observation/wrist_image_left", now.wrist[0][0], SIDE, SIDE),
+        client_state("observation/joint_position", now.joints, JOINTS),
+        client_state("observation/gripper_position", &now.gripper, 1),
+        client_text("prompt", "pick up the fork"),
+    };
+    const client_rtc rtc = {.executed = r->next, .delay = expected_delay(r)};
+    const client_request request = {
+        .fields = fields, .field_count = sizeof fields / sizeof *fields, .rtc = &rtc};
+    if (!client_request_write(&request, &r->request, why)) {
+        stop(r, why);
+        return;
+    }
     r->asked = 1;
     r->asked_at = r->next;
     r->asked_ms = now_ms();
-    ws_send(r->socket, (uint8_t *)r->request.data + WS_HEADROOM, r->request.size - WS_HEADROOM);
+    client_send(r->socket, r->request.bytes, r->request.count);
 }
 
 /* ---- a reply ---------------------------------------------------------------------------------------- */
 
-/* The value of a key of a map, which is a str or a bin; NULL: it has none. */
-static const msgpack_object *find(const msgpack_object *map, const char *key) {
-    if (!map || map->type != MSGPACK_OBJECT_MAP) return NULL;
-    for (uint32_t i = 0; i < map->via.map.size; i++) {
-        const msgpack_object *k = &map->via.map.ptr[i].key;
-        int text = k->type == MSGPACK_OBJECT_STR || k->type == MSGPACK_OBJECT_BIN;
-        if (text && k->via.bin.size == strlen(key) && !memcmp(k->via.bin.ptr, key, k->via.bin.size))
-            return &map->via.map.ptr[i].val;
-    }
-    return NULL;
-}
-
-/* "actions", float64 [rows][DIMS]. Returns the rows, 0 where there is nothing like that. */
-static int read_actions(const msgpack_object *reply, double chunk[CHUNK][DIMS]) {
-    const msgpack_object *actions = find(reply, "actions"), *data = find(actions, "data");
-    const msgpack_object *shape = find(actions, "shape");
-    if (!data || data->type != MSGPACK_OBJECT_BIN || !shape || shape->type != MSGPACK_OBJECT_ARRAY) return 0;
-    if (shape->via.array.size != 2 || shape->via.array.ptr[1].via.u64 != DIMS) return 0;
-    uint64_t rows = shape->via.array.ptr[0].via.u64;
-    if (rows > CHUNK || data->via.bin.size != rows * DIMS * sizeof(double)) return 0;
-    memcpy(chunk, data->via.bin.ptr, data->via.bin.size);
-    return (int)rows;
-}
-
-static void stop(robot *r, const char *why) {
-    r->failed |= why != NULL;
-    if (why) fprintf(stderr, "robot: %s\n", why);
-    ws_client_stop(r->client);
-}
-
 /* What the server says of itself, before any reply. */
 static void take_metadata(robot *r, const uint8_t *bytes, size_t count) {
-    msgpack_unpacked about;
-    msgpack_unpacked_init(&about);
-    if (msgpack_unpack_next(&about, (const char *)bytes, count, NULL) == MSGPACK_UNPACK_SUCCESS) {
-        const msgpack_object *most = find(find(&about.data, "openpi_server"), "rtc_max_delay");
-        int known = most && most->type == MSGPACK_OBJECT_POSITIVE_INTEGER && most->via.u64 < CHUNK;
-        r->trained_delay = known ? (int)most->via.u64 : 0;
-    }
-    msgpack_unpacked_destroy(&about);
+    client_metadata about;
+    char why[CLIENT_SENTENCE];
+    if (!client_metadata_read(bytes, count, &about, why)) stop(r, why);
+    for (int i = 0; i < about.note_count; i++) fprintf(stderr, "robot: the server: %s\n", about.notes[i]);
+    r->trained_delay = about.rtc_max_delay;
+    client_metadata_free(&about);
 }
 
-static void take_reply(robot *r, const uint8_t *bytes, size_t count) {
-    msgpack_unpacked reply;
-    msgpack_unpacked_init(&reply);
-    int good = msgpack_unpack_next(&reply, (const char *)bytes, count, NULL) == MSGPACK_UNPACK_SUCCESS;
-    r->rows = good ? read_actions(&reply.data, r->chunk) : 0;
-    const msgpack_object *applied = find(find(&reply.data, "rtc"), "applied");
-    if (r->rows) {
-        r->latencies[r->chunks++ % LATENCIES] = now_ms() - r->asked_ms;
-        r->applied += applied && applied->type == MSGPACK_OBJECT_BOOLEAN && applied->via.boolean;
-        r->next -= r->asked_at;  /* row 0 of the new chunk is the step of the observation                  */
-        r->asked = 0;
-    } else {
-        stop(r, "the reply has no actions of this robot");
+static void take_reply(robot *r, const uint8_t *bytes, size_t count, int text) {
+    client_reply reply;
+    char why[CLIENT_SENTENCE];
+    if (!client_reply_read(bytes, count, text, &reply, r->chunk[0], CHUNK * DIMS, why)) {
+        stop(r, why);
+        return;
     }
-    msgpack_unpacked_destroy(&reply);
+    if (reply.dims != DIMS) {
+        stop(r, "the actions are not those of this robot");
+        return;
+    }
+    r->rows = reply.steps;
+    r->latencies[r->chunks++ % LATENCIES] = now_ms() - r->asked_ms;
+    r->applied += reply.rtc_applied;
+    r->next -= r->asked_at;      /* row 0 of the new chunk is the step of the observation                  */
+    r->asked = 0;
 }
 
 /* ---- the loop's events ------------------------------------------------------------------------------ */
 
-static void on_opened(void *user, ws_socket *socket) {
+static void on_opened(void *user, client_socket *socket) {
     robot *r = user;
     r->socket = socket;
 }
@@ -219,18 +158,15 @@ static void on_opened(void *user, ws_socket *socket) {
 /* The first message has the server's metadata; then the control loop begins. */
 static void on_received(void *user, const uint8_t *bytes, size_t count, int text) {
     robot *r = user;
-    if (text) {
-        fprintf(stderr, "robot: the server says: %.*s\n", (int)count, (const char *)bytes);
-        stop(r, "the request was refused");
-    } else if (r->asked) {
-        take_reply(r, bytes, count);
+    if (r->asked || text) {
+        take_reply(r, bytes, count, text);
     } else {
         take_metadata(r, bytes, count);
         r->ready = 1;
         if (r->ticks) return;
         r->ticks = 1;
         r->due_ms = now_ms();
-        ws_client_after(r->client, 0);
+        client_after(r->loop, 0);
     }
 }
 
@@ -252,7 +188,7 @@ static void on_closed(void *user, const char *why) {
 static void connect_again(robot *r) {
     if (!(r->connect_ms > 0) || now_ms() < r->connect_ms) return;
     r->connect_ms = 0;
-    if (!ws_connect(r->client, r->key, r)) stop(r, "no memory to connect again");
+    if (!client_connect(r->loop, r->key, r)) stop(r, "no memory to connect again");
 }
 
 /* A step of the robot. */
@@ -272,30 +208,29 @@ static void on_tick(void *user) {
         return;
     }
     r->due_ms = fmax(r->due_ms + 1000 / r->rate, now_ms() - 1000 / r->rate);
-    ws_client_after(r->client, r->due_ms - now_ms());
+    client_after(r->loop, r->due_ms - now_ms());
 }
 
 int main(int count, char **words) {
-    static const ws_events events = {on_opened, on_received, on_sent, on_closed, on_tick};
+    static const client_events events = {on_opened, on_received, on_sent, on_closed, on_tick};
     static robot r;
-    ws_address address;
-    char why[WS_SENTENCE];
-    if (count != 4 || !ws_address_read(words[1], &address) || (r.rate = atof(words[2])) < 1 ||
+    client_address address;
+    char why[CLIENT_SENTENCE];
+    if (count != 4 || !client_address_read(words[1], &address) || (r.rate = atof(words[2])) < 1 ||
         (r.steps = atoi(words[3])) < 1) {
         fprintf(stderr, "usage: robot ws://HOST:PORT RATE STEPS\n");
         return 2;
     }
-    msgpack_sbuffer_init(&r.request);
-    r.client = ws_client_open(&events, &address, &r, why);
+    r.loop = client_open(&events, &address, &r, why);
     r.key = getenv("OPENPI_KEY");
-    if (!r.client || !ws_connect(r.client, r.key, &r)) {
+    if (!r.loop || !client_connect(r.loop, r.key, &r)) {
         fprintf(stderr, "robot: %s\n", why);
         return 1;
     }
-    ws_client_run(r.client);
+    client_run(r.loop);
     printf("%d steps, %d held, %d chunks, %d follow on from the one before\n", r.executed, r.held, r.chunks,
            r.applied);
-    ws_client_close(r.client);
-    msgpack_sbuffer_destroy(&r.request);
+    client_close(r.loop);
+    client_message_free(&r.request);
     return r.failed;
 }

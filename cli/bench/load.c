@@ -21,7 +21,7 @@ static int read_rate(const char *text, double *rate) {
 
 static int read_plan(const bench_values *v, load_plan *plan) {
     double rate = 5;
-    if (!ws_address_read(v->server, &plan->address))
+    if (!client_address_read(v->server, &plan->address))
         return usage_error(&verb_bench, "--server is '%s', expected ws://HOST:PORT or wss://HOST", v->server);
     int end = read_rate(v->rate, &rate);
     if (end != END_FINE) return end;
@@ -42,7 +42,7 @@ int load_run(const bench_values *v) {
     load_result result = {.seconds = 0};
     flood_count counts[FLOOD_KINDS];
     flood *flood = NULL;
-    char why[WS_SENTENCE];
+    char why[CLIENT_SENTENCE];
     int end = read_plan(v, &plan);
     if (end != END_FINE) return end;
     if (v->flood) {

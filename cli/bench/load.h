@@ -2,19 +2,17 @@
  *
  *   load.c          the options, and the order of the steps
  *   load_robots.c   robots that ask, each at its own times, and what they measure
- *   load_request.c  the requests of openpi's examples, and what is in a reply
+ *   load_request.c  the requests of openpi's examples
  *   load_flood.c    trouble-makers, on a thread of their own
- *   load_show.c     the table and the JSON
- *   ws_client.c     connections */
+ *   load_show.c     the table and the JSON */
 #ifndef CLI_BENCH_LOAD_H
 #define CLI_BENCH_LOAD_H
 
 #include <jansson.h>
-#include <msgpack.h>
 #include <time.h>
 
 #include "bench.h"
-#include "client/ws_client.h"
+#include "client/client.h"
 
 /* Milliseconds of the monotonic clock. */
 static inline double load_clock(void) {
@@ -32,20 +30,7 @@ load_env load_env_of(int action_dim);
 
 /* A request of openpi's examples/simple_client, or of the robot "none", its pictures drawn from the seed.
  * 0: no memory. */
-int load_request_write(load_env env, uint64_t seed, msgpack_sbuffer *out);
-
-/* The server's first message. Numbers that are not there stay 0. */
-typedef struct load_metadata {
-    char version[32];
-    int horizon, action_dim;
-} load_metadata;
-int load_metadata_read(const uint8_t *bytes, size_t count, load_metadata *out);
-
-typedef struct load_reply {
-    double model_ms, server_ms;  /* policy_timing and server_timing; below 0: not in the reply            */
-} load_reply;
-/* 0: it is no reply with actions. */
-int load_reply_read(const uint8_t *bytes, size_t count, load_reply *out);
+int load_request_write(load_env env, uint64_t seed, client_message *out);
 
 /* ---- load_robots.c --------------------------------------------------------------------------------- */
 
@@ -59,7 +44,7 @@ typedef struct load_group {
 } load_group;
 
 typedef struct load_plan {
-    ws_address address;
+    client_address address;
     load_group groups[LOAD_GROUPS];
     int group_count;
     load_env env;
@@ -82,11 +67,11 @@ typedef struct load_outcome {
     long refused;                /* handshakes that failed                                                */
     long broken;                 /* connections that ended                                                */
     long errors;                 /* sentences instead of replies, and replies without actions             */
-    char last_error[WS_SENTENCE];
+    char last_error[CLIENT_SENTENCE];
 } load_outcome;
 
 typedef struct load_result {
-    load_metadata metadata;
+    client_metadata metadata;              /* as the first connection got it                              */
     load_env env;
     size_t request_bytes;
     double seconds;              /* measured                                                              */
@@ -125,8 +110,8 @@ typedef struct flood_count {
 typedef struct flood flood;
 /* `count` clients, of each kind in turn, from 127.0.1.1 and following, so many `addresses`; 0: from the
  * robots' own. NULL: `why` has a sentence. */
-flood *flood_start(const ws_address *address, int count, int addresses, uint64_t seed,
-                   char why[WS_SENTENCE]);
+flood *flood_start(const client_address *address, int count, int addresses, uint64_t seed,
+                   char why[CLIENT_SENTENCE]);
 /* Ends the thread and gives what it counted. */
 void flood_stop(flood *flood, flood_count counts[FLOOD_KINDS]);
 

@@ -18,7 +18,7 @@
 #include "load.h"
 
 enum {
-    HEAD_BYTES = 512 + WS_HOST + WS_PATH,
+    HEAD_BYTES = 512 + CLIENT_HOST + CLIENT_PATH,
     SLOW_BYTES = 300000,         /* a slow writer's frame: about a request from DROID                     */
     FRAME_HEAD = 14,
     NOISE_BYTES = 64,
@@ -230,23 +230,24 @@ static int is_loopback(const struct addrinfo *to) {
 }
 
 /* Returns 0, with a sentence. */
-static int find_server(flood *f, const ws_address *address, int addresses, char why[WS_SENTENCE]) {
+static int find_server(flood *f, const client_address *address, int addresses, char why[CLIENT_SENTENCE]) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     char port[16];
     snprintf(port, sizeof port, "%d", address->port);
     int found = getaddrinfo(address->host, port, &hints, &f->addresses);
-    if (found) snprintf(why, WS_SENTENCE, "%.120s: %s", address->host, gai_strerror(found));
+    if (found) snprintf(why, CLIENT_SENTENCE, "%.120s: %s", address->host, gai_strerror(found));
     else if (addresses && !is_loopback(f->addresses))
-        snprintf(why, WS_SENTENCE, "--flood-addresses is %d, but trouble-makers with addresses of their own "
-                 "only reach a server on 127.0.0.1, and this one is on %.60s", addresses, address->host);
+        snprintf(why, CLIENT_SENTENCE, "--flood-addresses is %d, but trouble-makers with addresses of "
+                 "their own only reach a server on 127.0.0.1, and this one is on %.60s",
+                 addresses, address->host);
     else return 1;
     return 0;
 }
 
-flood *flood_start(const ws_address *address, int count, int addresses, uint64_t seed,
-                   char why[WS_SENTENCE]) {
+flood *flood_start(const client_address *address, int count, int addresses, uint64_t seed,
+                   char why[CLIENT_SENTENCE]) {
     flood *f = calloc(1, sizeof *f);
-    snprintf(why, WS_SENTENCE, "out of memory: trouble-makers");
+    snprintf(why, CLIENT_SENTENCE, "out of memory: trouble-makers");
     if (!f) return NULL;
     f->count = count;
     f->seed = seed;
@@ -269,7 +270,7 @@ flood *flood_start(const ws_address *address, int count, int addresses, uint64_t
         f->counts[i % FLOOD_KINDS].clients++;
     }
     if (!pthread_create(&f->thread, NULL, run, f)) return f;
-    snprintf(why, WS_SENTENCE, "no thread for the trouble-makers");
+    snprintf(why, CLIENT_SENTENCE, "no thread for the trouble-makers");
     flood_free(f);
     return NULL;
 }

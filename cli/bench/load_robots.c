@@ -15,23 +15,23 @@ typedef struct robot {
     crowd *crowd;
     const load_group *group;
     load_outcome *outcome;
-    ws_socket *socket;           /* NULL: not connected                                                   */
+    client_socket *socket;           /* NULL: not connected                                                 */
     int greeted;                 /* the metadata has come                                                 */
     int asking;                  /* a request is on its way                                               */
     long replies, counted;       /* counted: with actions, while it is measured                           */
     double due_ms;               /* when it asks or connects next; infinite: it waits for an event        */
     double tick_ms;
     double asked_ms, sent_ms;    /* sent: its last byte; negative: not yet                                */
-    uint8_t *message;            /* the request, with WS_HEADROOM bytes before it                         */
+    uint8_t *message;            /* the request, with CLIENT_HEADROOM bytes before it                       */
 } robot;
 
 struct crowd {
     const load_plan *plan;
     load_result *result;
-    ws_client *client;
+    client_loop *loop;
     robot *robots;
     int count, end;              /* end: the code to end with                                             */
-    msgpack_sbuffer request;     /* empty until the robot is known                                        */
+    client_message request;      /* empty until the robot is known                                        */
     uint64_t seed;
     double begin_ms, begin_counting_ms;    /* counting: from the time when all are warm; 0: not yet       */
 };
@@ -98,24 +98,21 @@ static void plan_next(robot *r, int first) {
 
 static void ask(robot *r) {
     crowd *c = r->crowd;
-    memcpy(r->message + WS_HEADROOM, c->request.data, c->request.size);
+    memcpy(r->message + CLIENT_HEADROOM, c->request.bytes, c->request.count);
     r->asking = 1;
     r->due_ms = INFINITY;
     r->asked_ms = load_clock();
     r->sent_ms = -1;
-    ws_send(r->socket, r->message + WS_HEADROOM, c->request.size);
+    client_send(r->socket, r->message + CLIENT_HEADROOM, c->request.count);
 }
 
-static void say_error(robot *r, const char *text, size_t count) {
-    load_outcome *o = r->outcome;
-    size_t line = 0;
-    while (line < count && text[line] != '\n') line++;
-    snprintf(o->last_error, sizeof o->last_error, "%.*s", (int)line, text);
+static void say_error(robot *r, const char *sentence) {
+    snprintf(r->outcome->last_error, sizeof r->outcome->last_error, "%s", sentence);
 }
 
 static void give_up(crowd *c, int code) {
     c->end = code;
-    ws_client_stop(c->client);
+    client_stop(c->loop);
 }
 
 static int is_warm(const robot *r) { return r->replies >= r->crowd->plan->warmup; }
@@ -125,13 +122,15 @@ static int is_warm(const robot *r) { return r->replies >= r->crowd->plan->warmup
 /* The first message: now it is known which robot the server expects. */
 static void greet(robot *r, const uint8_t *bytes, size_t count) {
     crowd *c = r->crowd;
-    load_metadata about;
-    if (!load_metadata_read(bytes, count, &about)) {
-        give_up(c, input_error(&verb_bench, "the server's first message is no msgpack map: it is no policy "
-                                            "server"));
+    client_metadata about;
+    char why[CLIENT_SENTENCE];
+    if (!client_metadata_read(bytes, count, &about, why)) {
+        client_metadata_free(&about);
+        give_up(c, input_error(&verb_bench, "%s", why));
         return;
     }
-    if (!c->request.size) {
+    client_metadata_free(&about);          /* the notes; the numbers stay                                  */
+    if (!c->request.count) {
         load_env env = c->plan->env ? c->plan->env : load_env_of(about.action_dim);
         c->result->metadata = about;
         c->result->env = env;
@@ -144,9 +143,9 @@ static void greet(robot *r, const uint8_t *bytes, size_t count) {
             give_up(c, input_error(&verb_bench, "out of memory: a request"));
             return;
         }
-        c->result->request_bytes = c->request.size;
+        c->result->request_bytes = c->request.count;
     }
-    if (!r->message) r->message = allocate(WS_HEADROOM + c->request.size);
+    if (!r->message) r->message = allocate(CLIENT_HEADROOM + c->request.count);
     r->greeted = 1;
     r->outcome->connected += !r->replies;
     plan_next(r, 1);
@@ -154,15 +153,16 @@ static void greet(robot *r, const uint8_t *bytes, size_t count) {
 
 static void take_reply(robot *r, const uint8_t *bytes, size_t count, int text) {
     crowd *c = r->crowd;
-    load_reply reply;
+    client_reply reply;
+    char why[CLIENT_SENTENCE];
     double now = load_clock(), round = now - r->asked_ms;
-    int good = !text && load_reply_read(bytes, count, &reply);
+    int good = client_reply_read(bytes, count, text, &reply, NULL, 0, why);
     r->asking = 0;
     r->replies++;
     plan_next(r, 0);
     if (!good) {
         r->outcome->errors++;
-        say_error(r, text ? (const char *)bytes : "a reply without actions", text ? count : 23);
+        say_error(r, why);
         return;
     }
     if (!c->begin_counting_ms || r->asked_ms < c->begin_counting_ms) return;
@@ -178,10 +178,10 @@ static void take_reply(robot *r, const uint8_t *bytes, size_t count, int text) {
 static void arm(crowd *c) {
     double now = load_clock(), next = now + 100;
     for (int i = 0; i < c->count; i++) next = fmin(next, c->robots[i].due_ms);
-    ws_client_after(c->client, next - now);
+    client_after(c->loop, next - now);
 }
 
-static void on_opened(void *user, ws_socket *socket) {
+static void on_opened(void *user, client_socket *socket) {
     robot *r = user;
     r->socket = socket;
     r->due_ms = INFINITY;
@@ -193,7 +193,7 @@ static void on_received(void *user, const uint8_t *bytes, size_t count, int text
     else if (r->asking) take_reply(r, bytes, count, text);
     else {
         r->outcome->errors++;
-        say_error(r, "a message that nobody asked for", 31);
+        say_error(r, "a message without a request");
     }
     if (!r->crowd->end) arm(r->crowd);
 }
@@ -207,7 +207,7 @@ static void on_closed(void *user, const char *why) {
     robot *r = user;
     if (r->greeted) r->outcome->broken++;
     else r->outcome->refused++;
-    say_error(r, why, strlen(why));
+    say_error(r, why);
     r->socket = NULL;
     r->greeted = r->asking = 0;
     r->due_ms = load_clock() + reconnect_ms;
@@ -219,7 +219,7 @@ static void act(robot *r) {
         return;
     }
     r->due_ms = INFINITY;
-    if (!ws_connect(r->crowd->client, r->group->key, r)) r->due_ms = load_clock() + reconnect_ms;
+    if (!client_connect(r->crowd->loop, r->group->key, r)) r->due_ms = load_clock() + reconnect_ms;
 }
 
 /* Whether every group has something to show: a run does not end before, as long as there is patience. */
@@ -234,13 +234,13 @@ static int has_results(const crowd *c) {
 /* Counting begins when every robot is warm or has lost its connection. */
 static void mind_the_time(crowd *c) {
     double now = load_clock();
-    int cold = 0, greeted = c->request.size > 0;
+    int cold = 0, greeted = c->request.count > 0;
     for (int i = 0; i < c->count; i++) cold += c->robots[i].greeted && !is_warm(&c->robots[i]);
     if (!c->begin_counting_ms && greeted && !cold && now > c->begin_ms + 500) c->begin_counting_ms = now;
     double over = c->begin_counting_ms + 1000 * c->plan->seconds;
     if (c->begin_counting_ms && now >= over && (has_results(c) || now > over + patience_ms)) {
         c->result->seconds = (now - c->begin_counting_ms) * 1e-3;
-        ws_client_stop(c->client);
+        client_stop(c->loop);
     } else if (!c->begin_counting_ms && now > c->begin_ms + patience_ms) {
         const robot *first = &c->robots[0];
         give_up(c, input_error(&verb_bench, "%s, port %d: no robot was answered within %.0f s%s%s",
@@ -285,24 +285,24 @@ static void gather(crowd *c) {
 }
 
 int load_robots(const load_plan *plan, load_result *result) {
-    static const ws_events events = {on_opened, on_received, on_sent, on_closed, on_timed};
-    char why[WS_SENTENCE];
+    static const client_events events = {on_opened, on_received, on_sent, on_closed, on_timed};
+    char why[CLIENT_SENTENCE];
     crowd c = {.plan = plan, .result = result, .end = END_FINE, .seed = plan->seed, .begin_ms = load_clock()};
-    c.client = ws_client_open(&events, &plan->address, &c, why);
-    if (!c.client) {
+    c.loop = client_open(&events, &plan->address, &c, why);
+    if (!c.loop) {
         input_error(&verb_bench, "%s", why);
         return END_DEVICE;
     }
     gather(&c);
-    ws_client_after(c.client, 0);
-    ws_client_run(c.client);
+    client_after(c.loop, 0);
+    client_run(c.loop);
     compare(&c);
     load_outcome counted[LOAD_GROUPS];
     memcpy(counted, result->groups, sizeof counted);           /* closing now is no one's error             */
-    ws_client_close(c.client);
+    client_close(c.loop);
     memcpy(result->groups, counted, sizeof counted);
     for (int i = 0; i < c.count; i++) free(c.robots[i].message);
     free(c.robots);
-    if (c.request.size) msgpack_sbuffer_destroy(&c.request);
+    client_message_free(&c.request);
     return c.end;
 }

@@ -1,5 +1,5 @@
-/* WebSocket connections of a client by libwebsockets on a libuv loop; see ws_client.h. */
-#include "ws_client.h"
+/* WebSocket connections of a client by libwebsockets on a libuv loop; see client.h. */
+#include "client.h"
 
 #include <libwebsockets.h>
 #include <stdio.h>
@@ -7,15 +7,15 @@
 #include <string.h>
 #include <uv.h>
 
-_Static_assert(LWS_PRE <= WS_HEADROOM, "a frame's head fits before a message");
+_Static_assert(LWS_PRE <= CLIENT_HEADROOM, "a frame's head fits before a message");
 
 enum { READ_BYTES = 64 << 10, CONNECT_SECONDS = 10 };
 
 #define NO_HOST "there is no such host"
 
-struct ws_socket {
-    ws_client *client;
-    ws_socket *previous, *next;  /* in the client's list                                                  */
+struct client_socket {
+    client_loop *loop;
+    client_socket *previous, *next;/* in the client's list                                                  */
     struct lws *wsi;
     void *user;
     char *authorization;         /* NULL: none                                                            */
@@ -24,46 +24,46 @@ struct ws_socket {
     int flushing;                /* written, but the kernel has not taken all of it                       */
     uint8_t *received;           /* [received_count] of a message that is not whole                       */
     size_t received_count, received_capacity;
-    char why[WS_SENTENCE];       /* the close that the server sent                                        */
+    char why[CLIENT_SENTENCE];       /* the close that the server sent                                      */
 };
 
-struct ws_client {
-    const ws_events *events;
-    ws_address address;
-    char number[WS_HOST], origin[WS_HOST + 16];
+struct client_loop {
+    const client_events *events;
+    client_address address;
+    char number[CLIENT_HOST], origin[CLIENT_HOST + 16];
     int host_found;
     void *user;
     uv_loop_t loop;
     uv_timer_t timer;
     struct lws_context *context;
     struct lws_protocols protocols[2];
-    ws_socket *sockets;
+    client_socket *sockets;
 };
 
-static void forget(ws_socket *s) {
+static void forget(client_socket *s) {
     if (s->next) s->next->previous = s->previous;
     if (s->previous) s->previous->next = s->next;
-    else s->client->sockets = s->next;
+    else s->loop->sockets = s->next;
     free(s->authorization);
     free(s->received);
     free(s);
 }
 
-static void end(ws_socket *s, const char *why) {
-    s->client->events->closed(s->user, why);
+static void end(client_socket *s, const char *why) {
+    s->loop->events->closed(s->user, why);
     forget(s);
 }
 
 /* ---- messages ------------------------------------------------------------------------------------- */
 
-void ws_send(ws_socket *s, uint8_t *data, size_t bytes) {
+void client_send(client_socket *s, uint8_t *data, size_t bytes) {
     s->message = data;
     s->message_bytes = bytes;
     lws_callback_on_writable(s->wsi);
 }
 
 /* The socket takes bytes. Returns -1 to close. */
-static int write_more(ws_socket *s) {
+static int write_more(client_socket *s) {
     if (lws_partial_buffered(s->wsi)) return 0;                /* called again when it has gone out         */
     if (s->message) {
         int written = lws_write(s->wsi, s->message, s->message_bytes, LWS_WRITE_BINARY);
@@ -71,16 +71,16 @@ static int write_more(ws_socket *s) {
         s->message = NULL;
         s->flushing = lws_partial_buffered(s->wsi);
         if (s->flushing) lws_callback_on_writable(s->wsi);
-        else s->client->events->sent(s->user);
+        else s->loop->events->sent(s->user);
     } else if (s->flushing) {
         s->flushing = 0;
-        s->client->events->sent(s->user);
+        s->loop->events->sent(s->user);
     }
     return 0;
 }
 
 /* Returns 0 where there is no memory. */
-static int keep(ws_socket *s, const uint8_t *bytes, size_t count) {
+static int keep(client_socket *s, const uint8_t *bytes, size_t count) {
     if (s->received_count + count > s->received_capacity) {
         size_t capacity = 2 * (s->received_count + count);
         uint8_t *larger = realloc(s->received, capacity);
@@ -94,18 +94,18 @@ static int keep(ws_socket *s, const uint8_t *bytes, size_t count) {
 }
 
 /* A piece of a message. Returns -1 to close. */
-static int read_piece(ws_socket *s, const uint8_t *bytes, size_t count) {
+static int read_piece(client_socket *s, const uint8_t *bytes, size_t count) {
     if (lws_is_first_fragment(s->wsi)) s->received_count = 0;
     if (!keep(s, bytes, count)) return -1;
     if (lws_remaining_packet_payload(s->wsi) || !lws_is_final_fragment(s->wsi)) return 0;
-    s->client->events->received(s->user, s->received, s->received_count, !lws_frame_is_binary(s->wsi));
+    s->loop->events->received(s->user, s->received, s->received_count, !lws_frame_is_binary(s->wsi));
     return 0;
 }
 
 /* ---- the library's events ------------------------------------------------------------------------- */
 
 /* The close frame's payload: a code of two bytes, then a reason. */
-static void note_close(ws_socket *s, const uint8_t *payload, size_t count) {
+static void note_close(client_socket *s, const uint8_t *payload, size_t count) {
     if (count < 2) snprintf(s->why, sizeof s->why, "closed by the server");
     else
         snprintf(s->why, sizeof s->why, "closed by the server with code %d \"%.*s\"",
@@ -113,19 +113,19 @@ static void note_close(ws_socket *s, const uint8_t *payload, size_t count) {
 }
 
 /* The handshake failed. `text` is the library's word for it. */
-static void note_failure(ws_socket *s, const char *text, size_t count) {
+static void note_failure(client_socket *s, const char *text, size_t count) {
     unsigned code = s->wsi ? lws_http_client_http_response(s->wsi) : 0;
-    if (!s->client->host_found) snprintf(s->why, sizeof s->why, NO_HOST);
+    if (!s->loop->host_found) snprintf(s->why, sizeof s->why, NO_HOST);
     else if (code >= 300) snprintf(s->why, sizeof s->why, "the server answers with HTTP %u", code);
     else
         snprintf(s->why, sizeof s->why, "%s (%.*s)",
-                 s->client->address.tls ? "no server answers there with TLS that can be trusted"
+                 s->loop->address.tls ? "no server answers there with TLS that can be trusted"
                                         : "no server answers there", count ? (int)count : 9,
                  count ? text : "no reason");
 }
 
 /* *at … end is free in the request's head; *at moves on. Returns -1 where it does not fit. */
-static int add_authorization(const ws_socket *s, unsigned char **at, size_t count) {
+static int add_authorization(const client_socket *s, unsigned char **at, size_t count) {
     if (!s->authorization) return 0;
     return lws_add_http_header_by_token(s->wsi, WSI_TOKEN_HTTP_AUTHORIZATION,
                                         (const unsigned char *)s->authorization,
@@ -135,17 +135,17 @@ static int add_authorization(const ws_socket *s, unsigned char **at, size_t coun
 }
 
 /* Destroyed without another event: the library takes a server that hangs up before an answer for no error. */
-static void hung_up(ws_socket *s) {
+static void hung_up(client_socket *s) {
     snprintf(s->why, sizeof s->why, "the server hangs up without an answer%s",
-             s->client->address.tls ? "" : "; one that has TLS is asked with wss://");
+             s->loop->address.tls ? "" : "; one that has TLS is asked with wss://");
 }
 
 static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t count) {
-    ws_socket *s = user;
+    client_socket *s = user;
     if (!s) return 0;                                          /* the client's own, or it has ended         */
     switch (reason) {
     case LWS_CALLBACK_CLIENT_APPEND_HANDSHAKE_HEADER: return add_authorization(s, in, count);
-    case LWS_CALLBACK_CLIENT_ESTABLISHED: s->client->events->opened(s->user, s); return 0;
+    case LWS_CALLBACK_CLIENT_ESTABLISHED: s->loop->events->opened(s->user, s); return 0;
     case LWS_CALLBACK_CLIENT_RECEIVE: return read_piece(s, in, count);
     case LWS_CALLBACK_CLIENT_WRITEABLE: return write_more(s);
     case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE: note_close(s, in, count); return 0;
@@ -162,13 +162,13 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
 }
 
 static void on_timer(uv_timer_t *handle) {
-    ws_client *c = handle->data;
+    client_loop *c = handle->data;
     c->events->timed(c->user);
 }
 
 /* ---- opening and closing -------------------------------------------------------------------------- */
 
-static struct lws_context *context_of(ws_client *c) {
+static struct lws_context *context_of(client_loop *c) {
     void *loops[1] = {&c->loop};
     c->protocols[0] =
         (struct lws_protocols){.name = "openpi", .callback = on_event, .rx_buffer_size = READ_BYTES};
@@ -184,15 +184,15 @@ static struct lws_context *context_of(ws_client *c) {
     return lws_create_context(&info);
 }
 
-ws_client *ws_client_open(const ws_events *events, const ws_address *address, void *client_user,
-                          char why[WS_SENTENCE]) {
-    ws_client *c = calloc(1, sizeof *c);
-    snprintf(why, WS_SENTENCE, "out of memory: the network's loop");
+client_loop *client_open(const client_events *events, const client_address *address, void *client_user,
+                          char why[CLIENT_SENTENCE]) {
+    client_loop *c = calloc(1, sizeof *c);
+    snprintf(why, CLIENT_SENTENCE, "out of memory: the network's loop");
     if (!c) return NULL;
     c->events = events;
     c->address = *address;
     c->user = client_user;
-    c->host_found = ws_address_reach(address, c->number);
+    c->host_found = client_address_reach(address, c->number);
     snprintf(c->origin, sizeof c->origin, "%s:%d", address->host, address->port);
     lws_set_log_level(0, NULL);
     if (uv_loop_init(&c->loop)) {
@@ -203,13 +203,13 @@ ws_client *ws_client_open(const ws_events *events, const ws_address *address, vo
     c->timer.data = c;
     c->context = context_of(c);
     if (c->context) return c;
-    ws_client_close(c);
-    snprintf(why, WS_SENTENCE,
+    client_close(c);
+    snprintf(why, CLIENT_SENTENCE,
              "libwebsockets cannot start on libuv: is the package libwebsockets-evlib-uv installed?");
     return NULL;
 }
 
-void ws_client_close(ws_client *c) {
+void client_close(client_loop *c) {
     if (!c) return;
     uv_close((uv_handle_t *)&c->timer, NULL);
     for (int turn = 0; c->context && turn < 2; turn++) {       /* the second one frees what the loop held   */
@@ -221,19 +221,19 @@ void ws_client_close(ws_client *c) {
     free(c);
 }
 
-void ws_client_run(ws_client *c) { uv_run(&c->loop, UV_RUN_DEFAULT); }
-void ws_client_stop(ws_client *c) { uv_stop(&c->loop); }
+void client_run(client_loop *c) { uv_run(&c->loop, UV_RUN_DEFAULT); }
+void client_stop(client_loop *c) { uv_stop(&c->loop); }
 
-void ws_client_after(ws_client *c, double milliseconds) {
+void client_after(client_loop *c, double milliseconds) {
     uv_update_time(&c->loop);
     uv_timer_start(&c->timer, on_timer, milliseconds > 0 ? (uint64_t)(milliseconds + 0.5) : 0, 0);
 }
 
-static ws_socket *socket_of(ws_client *c, const char *key, void *user) {
-    ws_socket *s = calloc(1, sizeof *s);
+static client_socket *socket_of(client_loop *c, const char *key, void *user) {
+    client_socket *s = calloc(1, sizeof *s);
     size_t bytes = key ? strlen(key) + sizeof "Api-Key " : 0;
     if (!s) return NULL;
-    s->client = c;
+    s->loop = c;
     s->user = user;
     if (key) s->authorization = malloc(bytes);
     if (key && !s->authorization) {
@@ -246,8 +246,8 @@ static ws_socket *socket_of(ws_client *c, const char *key, void *user) {
     return c->sockets = s;
 }
 
-int ws_connect(ws_client *c, const char *key, void *user) {
-    ws_socket *s = socket_of(c, key, user);
+int client_connect(client_loop *c, const char *key, void *user) {
+    client_socket *s = socket_of(c, key, user);
     if (!s) return 0;
     struct lws_client_connect_info info = {
         .context = c->context,
@@ -263,7 +263,7 @@ int ws_connect(ws_client *c, const char *key, void *user) {
         .pwsi = &s->wsi,
     };
     if (lws_client_connect_via_info(&info)) return 1;
-    ws_socket *left = c->sockets;          /* the library may have called `closed` already, or not at all */
+    client_socket *left = c->sockets;        /* the library may have called `closed` already, or not at all */
     while (left && left != s) left = left->next;
     if (left) end(left, c->host_found ? "no connection can be made to it" : NO_HOST);
     return 1;

@@ -1,4 +1,4 @@
-/* See ws_client.h. */
+/* See client.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "ws_client.h"
+#include "client.h"
 
 /* A port, which ends at a '/' or at the text's end. */
 static int read_port(const char *text, int *port) {
@@ -20,8 +20,8 @@ static int read_port(const char *text, int *port) {
     return value >= 1 && value <= 65535 && (!*end || *end == '/');
 }
 
-int ws_address_read(const char *text, ws_address *out) {
-    *out = (ws_address){.port = 80};
+int client_address_read(const char *text, client_address *out) {
+    *out = (client_address){.port = 80};
     if (!strncmp(text, "wss://", 6)) out->tls = 1, out->port = 443;
     else if (strncmp(text, "ws://", 5)) return 0;
     const char *host = text + 5 + out->tls, *end = host + strcspn(host, ":/");
@@ -55,15 +55,15 @@ static int accepts(const struct addrinfo *to) {
     return connected;
 }
 
-int ws_address_reach(const ws_address *address, char number[WS_HOST]) {
+int client_address_reach(const client_address *address, char number[CLIENT_HOST]) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
     char port[16];
-    snprintf(number, WS_HOST, "%s", address->host);
+    snprintf(number, CLIENT_HOST, "%s", address->host);
     snprintf(port, sizeof port, "%d", address->port);
     if (getaddrinfo(address->host, port, &hints, &found)) return 0;
     for (const struct addrinfo *a = found; a; a = a->ai_next) {
         if (!accepts(a)) continue;
-        getnameinfo(a->ai_addr, a->ai_addrlen, number, WS_HOST, NULL, 0, NI_NUMERICHOST);
+        getnameinfo(a->ai_addr, a->ai_addrlen, number, CLIENT_HOST, NULL, 0, NI_NUMERICHOST);
         break;
     }
     freeaddrinfo(found);
