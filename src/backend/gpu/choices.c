@@ -2,10 +2,12 @@
  *
  * An op has one task with choices. Whoever has listed them asks gpu_choices_pick, which is the one place
  * where op.choice is read. Tables name choices, not places: the order of a list is free. */
+#include "backend/gpu/choices.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/gpu/gpu.h"
+#include "backend/gpu/layout.h"
 
 /* ---- lists ------------------------------------------------------------------------------------------ */
 
@@ -114,6 +116,31 @@ void gpu_launch_usual(gpu_issue *issue, gpu_task *task) {
     gpu_choices_of(issue->device, task, &choices);
     if (choices.count) launch(issue, task, &choices.list[choices.heuristic]);
     else gpu_issue_fail(issue, GPU_NO_KERNEL);
+}
+
+int gpu_launch_alone(gpu_device *self, gpu_task *task) {
+    gpu_issue issue = {.device = self, .purpose = GPU_LAUNCH, .emit = {.stream = self->stream, .alone = 1}};
+    gpu_launch_usual(&issue, task);
+    return issue.emit.code;
+}
+
+/* ---- weights ----------------------------------------------------------------------------------------- */
+
+/* There is a layout, and a family that runs the plainest product. */
+int gpu_takes_weights(const device *device, dtype type, weight_type weights, matrix_input input) {
+    const matrix m = {.n = GPU_UNIT, .k = GPU_ATOM_K, .type = weights, .form = MATRIX_PLAIN};
+    gpu_task task = {.kind = GPU_PRODUCT, .rows = 1};
+    gpu_choices choices;
+    if (gpu_weights_of(&m).type < 0 || input != INPUT_ACT) return 0;
+    task.product = (gpu_linear){.capacity = 1,
+                                .x_type = type == DTYPE_F32 ? GPU_X_F32 : GPU_X_BF16,
+                                .ldx = m.k,
+                                .weights = gpu_weights_of(&m),
+                                .epilogue = {.kind = GPU_EPILOGUE_STORE, .f32 = type == DTYPE_F32, .n = m.n},
+                                .round = type != DTYPE_F32};
+    task.product.k_blocks = task.product.weights.blocks;
+    gpu_choices_of((const gpu_device *)device, &task, &choices);
+    return choices.count > 0;
 }
 
 /* ---- hashes ----------------------------------------------------------------------------------------- */

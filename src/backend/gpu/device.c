@@ -7,7 +7,7 @@
  * A device has two states. When a driver call fails on it, it is lost: the sentence is kept, every later
  * call returns it at once, and closing still gives everything back. Running out of memory is no such
  * failure. */
-#include "backend/gpu/gpu.h"
+#include "backend/gpu/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>

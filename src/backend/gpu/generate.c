@@ -1,11 +1,11 @@
 /* Synthetic matrices without the host: one launch makes a matrix of its recipe where it will lie, in the
- * layout of pack.c.
+ * layout that pack.c fills.
  *
  * Nothing waits: the launch is in the device's stream, like the copies of pack.c and like everything that
  * reads it. */
-#include "backend/gpu/kernels/generate.h"
-
-#include "backend/gpu/gpu.h"
+#include "backend/gpu/choices.h"
+#include "backend/gpu/layout.h"
+#include "backend/gpu/pack.h"
 #include "base/report.h"
 
 openpi_status gpu_matrix_generate(device *device, const matrix *m, const generated_matrix *from, void *to,
@@ -40,6 +40,6 @@ openpi_status gpu_matrix_generate(device *device, const matrix *m, const generat
                       rows, m->n);
     p->units = 8 * (p->f32 || m->raw ? chunks : (m->k + GPU_ATOM_K - 1) / GPU_ATOM_K * (GPU_ATOM_K / 8));
     TRY(gpu_enter(self, error));
-    int code = gpu_issue_task(self, &task);
+    int code = gpu_launch_alone(self, &task);
     return code ? gpu_fail(self, code, "making synthetic weights", error) : OPENPI_OK;
 }

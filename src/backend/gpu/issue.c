@@ -1,70 +1,10 @@
 /* The walk over ops, and its uses: to launch kernels (now or in a capture), to measure the work block, to
- * list an op's choices. All take the same steps; what a step does is decided here and in work.c, by
+ * list an op's choices. All take the same steps; what a step does is decided in launch.c and choices.c, by
  * gpu_issue.purpose. */
-#include "backend/gpu/gpu.h"
+#include "backend/gpu/issue.h"
 
-#include <string.h>
-
-#include "base/report.h"
-
-/* ---- what a family may ask for ---------------------------------------------------------------------- */
-
-gpu_device *gpu_device_of(const gpu_issue *issue) { return issue->device; }
-
-int gpu_family_of(const gpu_issue *issue) { return issue->family; }
-
-int gpu_emitting(const gpu_issue *issue) { return issue->purpose == GPU_LAUNCH && !issue->emit.code; }
-
-void gpu_issue_fail(gpu_issue *issue, int code) {
-    if (!issue->emit.code) issue->emit.code = code;
-}
-
-void gpu_emit(gpu_issue *issue, int kernel, gpu_grid grid, const void *arguments, size_t bytes) {
-    gpu_device *self = issue->device;
-    const gpu_family *family = self->vendor->modules[issue->family].family;
-    gpu_emission *emit = &issue->emit;
-    if (!gpu_emitting(issue) || grid.x <= 0 || grid.y <= 0) return;
-    gpu_launch launch = {
-        .function = gpu_function(self, issue->family, kernel),
-        .grid = {(unsigned)grid.x, (unsigned)grid.y, 1},
-        .block = {(unsigned)grid.threads, 1, 1},
-        .cluster = grid.cluster ? (unsigned)grid.cluster : 1,
-        .shared_bytes = grid.shared,
-        .overlap = self->overlap && !emit->alone,
-        .together = grid.together,
-        .arguments = arguments,
-        .bytes = bytes,
-    };
-    emit->alone = emit->in_turn;
-    emit->code = self->driver.launch(&self->driver, &launch, emit->stream);
-    if (emit->recording && !emit->code) gpu_note_launch(issue, gpu_kernel_at(family, kernel)->name, &launch);
-}
-
-gpu_ahead gpu_ahead_of(const gpu_issue *issue) {
-    enum { AFTER_NEXT = 2 };
-    matrix *list[OP_MATRICES];
-    if (!issue->device->overlap || issue->left <= AFTER_NEXT) return (gpu_ahead){0};
-    op later = issue->op[AFTER_NEXT];
-    if (op_matrices(&later, list) != 1 || list[0]->raw) return (gpu_ahead){0};
-    return (gpu_ahead){list[0]->data, (uint32_t)gpu_matrix_bytes(&issue->device->base, list[0])};
-}
-
-void gpu_take(gpu_issue *issue, int ops) {
-    issue->ops = ops;
-    if (issue->emit.recording && issue->device->vendor->modules[issue->family].family->whole_device)
-        gpu_note_whole_device(issue);
-}
-
-void gpu_take_next(gpu_issue *issue) { issue->place += issue->ops; }
-
-gpu_task gpu_product_of(const gpu_issue *issue, const op *op) {
-    gpu_task task = {.kind = GPU_PRODUCT};
-    gpu_issue build = {.device = issue->device, .purpose = GPU_BUILD, .built = &task, .op = op};
-    gpu_op_tasks(&build, op);
-    return task;
-}
-
-/* ---- one op, or a run of them ----------------------------------------------------------------------- */
+#include "backend/gpu/ops.h"
+#include "backend/gpu/prepare.h"
 
 static void issue_op(gpu_issue *issue, const op *op) {
     issue->op = op;
@@ -122,10 +62,4 @@ int gpu_candidates(const device *device, const op *op, candidate *out, int capac
                        .listing = {.list = out, .capacity = capacity}};
     issue_op(&issue, op);
     return issue.listing.count;
-}
-
-int gpu_issue_task(gpu_device *self, gpu_task *task) {
-    gpu_issue issue = {.device = self, .purpose = GPU_LAUNCH, .emit = {.stream = self->stream, .alone = 1}};
-    gpu_launch_usual(&issue, task);
-    return issue.emit.code;
 }

@@ -1,8 +1,9 @@
 /* Ops in terms of tasks: a product with an epilogue, an attention, a pointwise kernel; and what of the
  * work block lies between them. Which kernels run a task is no concern here. */
-#include <string.h>
+#include "backend/gpu/ops.h"
 
-#include "backend/gpu/gpu.h"
+#include "backend/gpu/choices.h"
+#include "backend/gpu/layout.h"
 
 static int activation_of(activation a) {
     return a == ACT_GELU || a == ACT_GEGLU ? GPU_ACT_GELU : a == ACT_SILU ? GPU_ACT_SILU : GPU_ACT_NONE;
@@ -48,6 +49,15 @@ static void issue_norm_linear(gpu_issue *issue, const op *op) {
                                            .to.map = a->out_row,
                                            .out = a->out};
     gpu_launch_chosen(issue, &task);
+}
+
+gpu_ahead gpu_ahead_of(const gpu_issue *issue) {
+    enum { AFTER_NEXT = 2 };
+    matrix *list[OP_MATRICES];
+    if (!issue->device->overlap || issue->left <= AFTER_NEXT) return (gpu_ahead){0};
+    op later = issue->op[AFTER_NEXT];
+    if (op_matrices(&later, list) != 1 || list[0]->raw) return (gpu_ahead){0};
+    return (gpu_ahead){list[0]->data, (uint32_t)gpu_matrix_bytes(&issue->device->base, list[0])};
 }
 
 static void issue_linear_residual(gpu_issue *issue, const op *op) {
@@ -436,4 +446,11 @@ void gpu_op_tasks(gpu_issue *issue, const op *op) {
     struct op packed = *op;
     pack_raw(issue, &packed);
     issue_functions[op->kind](issue, &packed);
+}
+
+gpu_task gpu_product_of(const gpu_issue *issue, const op *op) {
+    gpu_task task = {.kind = GPU_PRODUCT};
+    gpu_issue build = {.device = issue->device, .purpose = GPU_BUILD, .built = &task, .op = op};
+    gpu_op_tasks(&build, op);
+    return task;
 }

@@ -5,85 +5,14 @@
  * one after the other, and so do blocks: one copy takes as many as fit a slot. Any number of threads may
  * pack at once; they share the slots, whose copies are ordered by the device's stream like everything that
  * will read them. Raw matrices are copied alike, rows as they are. */
+#include "backend/gpu/pack.h"
+
 #include <string.h>
 
-#include "backend/gpu/gpu.h"
+#include "backend/gpu/device.h"
+#include "backend/gpu/layout.h"
 #include "base/report.h"
 #include "ops/limits.h"
-
-static int round_up(int value, int to) { return (value + to - 1) / to * to; }
-
-int gpu_head_columns(int head_dim) { return round_up(head_dim / 2, 8) * 2; }
-
-static int packed_columns(const matrix *m) {
-    switch (m->form) {
-    case MATRIX_GATED: return round_up(m->n / 2, 8) * 2;
-    case MATRIX_QKV: return (m->heads + 1) * gpu_head_columns(m->head_dim) + round_up(m->head_dim, GPU_UNIT);
-    case MATRIX_PLAIN: break;
-    }
-    return round_up(m->n, GPU_UNIT);
-}
-
-/* The kernels' number for a format, -1: this file has no layout for it. */
-static int type_of(weight_type type) {
-    return type == WEIGHT_F32 ? GPU_WEIGHT_F32 : type == WEIGHT_BF16 ? GPU_WEIGHT_BF16 : -1;
-}
-
-gpu_weights gpu_weights_of(const matrix *m) {
-    return (gpu_weights){.data = m->data,
-                         .scales = m->scales,
-                         .columns = packed_columns(m),
-                         .k = m->k,
-                         .blocks = (m->k + GPU_ATOM_K - 1) / GPU_ATOM_K,
-                         .type = type_of(m->type)};
-}
-
-gpu_row_order gpu_row_order_of(const matrix *m) {
-    gpu_row_order o = {.n = m->n};
-    if (m->raw || m->form == MATRIX_PLAIN) return o;
-    o.half = m->n / 2;
-    o.head_columns = o.paired_columns = packed_columns(m);
-    o.plain_row = m->n;
-    if (m->form == MATRIX_GATED) return o;
-    o.half = m->head_dim / 2;
-    o.head_columns = gpu_head_columns(m->head_dim);
-    o.paired_columns = (m->heads + 1) * o.head_columns;
-    o.plain_row = (m->heads + 1) * m->head_dim;
-    return o;
-}
-
-static size_t column_bytes(const matrix *m) {
-    if (m->raw) return weight_row_bytes(&weight_formats[m->type], m->k);
-    return m->type == WEIGHT_F32 ? (size_t)round_up(m->k, 4) * sizeof(float)
-                                 : (size_t)round_up(m->k, GPU_ATOM_K) * sizeof(bf16);
-}
-
-/* There is a layout, and a family that runs the plainest product. */
-int gpu_takes_weights(const device *device, dtype type, weight_type weights, matrix_input input) {
-    const matrix m = {.n = GPU_UNIT, .k = GPU_ATOM_K, .type = weights, .form = MATRIX_PLAIN};
-    gpu_task task = {.kind = GPU_PRODUCT, .rows = 1};
-    gpu_choices choices;
-    if (type_of(weights) < 0 || input != INPUT_ACT) return 0;
-    task.product = (gpu_linear){.capacity = 1,
-                                .x_type = type == DTYPE_F32 ? GPU_X_F32 : GPU_X_BF16,
-                                .ldx = m.k,
-                                .weights = gpu_weights_of(&m),
-                                .epilogue = {.kind = GPU_EPILOGUE_STORE, .f32 = type == DTYPE_F32, .n = m.n},
-                                .round = type != DTYPE_F32};
-    task.product.k_blocks = task.product.weights.blocks;
-    gpu_choices_of((const gpu_device *)device, &task, &choices);
-    return choices.count > 0;
-}
-
-size_t gpu_matrix_bytes(const device *device, const matrix *m) {
-    (void)device;
-    return (size_t)(m->raw ? m->n : packed_columns(m)) * column_bytes(m);
-}
-
-int gpu_matrix_blocks(const device *device, const matrix *m) {
-    (void)device;
-    return (m->raw ? round_up(m->n, GPU_UNIT) : packed_columns(m)) / GPU_UNIT;
-}
 
 /* Eight rows as they are read. */
 size_t gpu_matrix_scratch(const device *device, const matrix *m) {
@@ -117,8 +46,7 @@ static char *group_at(char *slot, int group, size_t group_bytes, int interleaved
     return slot + (size_t)(group & ~1) * group_bytes + (group & 1) * 8 * 16;
 }
 
-static void pack_floats(const float *rows, int count, int k, char *out) {
-    size_t pitch = (size_t)round_up(k, 4) * sizeof(float);
+static void pack_floats(const float *rows, int count, int k, size_t pitch, char *out) {
     memset(out, 0, 8 * pitch);
     for (int column = 0; column < count; column++)
         memcpy(out + (size_t)column * pitch, rows + (size_t)column * (size_t)k, (size_t)k * sizeof(float));
@@ -145,7 +73,7 @@ static void give_slot(gpu_device *self, int slot) {
 /* Groups first … first+count-1 through one slot; of bf16 both are even. */
 static int pack_groups(gpu_device *self, const matrix *m, int first, int count, const matrix_source *source,
                        char *to, void *scratch) {
-    size_t group_bytes = 8 * column_bytes(m);
+    size_t group_bytes = 8 * gpu_column_bytes(m);
     int slot = take_slot(self);
     int layout = self->vendor->layout;
     int interleaved = layout == GPU_LAYOUT_LANES && !m->raw && m->type == WEIGHT_BF16;
@@ -157,7 +85,7 @@ static int pack_groups(gpu_device *self, const matrix *m, int first, int count, 
         if (rows) source->read(source->context, row, rows, m->raw ? out : scratch);
         if (m->raw) continue;
         if (m->type == WEIGHT_F32)
-            pack_floats(scratch, rows, m->k, out);
+            pack_floats(scratch, rows, m->k, group_bytes / 8, out);
         else
             pack_atoms(scratch, rows, m->k, layout, out);
     }
@@ -179,7 +107,7 @@ _Static_assert(GPU_SLOT_BYTES >= 8 * (size_t)LIMIT_INPUTS * sizeof(float) &&
 openpi_status gpu_matrix_pack(device *device, const matrix *m, int first, int count,
                               const matrix_source *source, void *to, void *scratch, openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
-    size_t group_bytes = 8 * column_bytes(m);
+    size_t group_bytes = 8 * gpu_column_bytes(m);
     int at = first * 2, end = (first + count) * 2, most = (int)(GPU_SLOT_BYTES / group_bytes);
     if (most > 1) most &= ~1;              /* interleaved groups stay together                              */
     TRY(gpu_enter(self, error));

@@ -1,6 +1,8 @@
 /* What families derive from a block's weights when a model is loaded, and where each finds it again: the
  * parts of all families, one after the other, from block_weights.prepared on. */
-#include "backend/gpu/gpu.h"
+#include "backend/gpu/prepare.h"
+
+#include "backend/gpu/launch.h"
 #include "base/report.h"
 
 enum { PART_ALIGN = 256 };

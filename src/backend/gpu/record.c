@@ -9,18 +9,13 @@
  * Note: a timed recording's times are sums of neighbouring differences. On an H200 they come in steps of
  * 32 ns (the driver promises 500); a difference to the first event, a float of milliseconds, would lose
  * that in a long call. */
-#include <stdio.h>
+#include "backend/gpu/record.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/gpu/gpu.h"
+#include "backend/gpu/issue.h"
 #include "base/report.h"
-
-/* One launch, and the event after it in a timed recording. */
-typedef struct mark {
-    launch_record launch;
-    void *event;
-} mark;
 
 struct recording {
     void *stream;
@@ -30,65 +25,27 @@ struct recording {
     openpi_stage stages[OPENPI_STAGES];
     int stage_count;
 
-    int timed, replayed;
-    int whole_device;                      /* needs the device for itself, and is counted by it             */
-    mark *marks;
-    int mark_count, mark_capacity;
-    int stage_marks[OPENPI_STAGES];        /* launches before each stage                                  */
+    int replayed;
+    gpu_log log;
+    int stage_marks[OPENPI_STAGES];        /* launches before each stage                                    */
 };
-
-/* Makes space for one mark more. 0 or an error. */
-static int reserve(struct recording *r) {
-    if (r->mark_count < r->mark_capacity) return 0;
-    int capacity = r->mark_capacity ? 2 * r->mark_capacity : 512;
-    mark *marks = realloc(r->marks, (size_t)capacity * sizeof *marks);
-    if (!marks) return GPU_NO_HOST_MEMORY;
-    r->marks = marks;
-    r->mark_capacity = capacity;
-    return 0;
-}
-
-void gpu_note_launch(gpu_issue *issue, const char *kernel, const gpu_launch *launch) {
-    struct recording *r = issue->emit.recording;
-    const gpu_driver *driver = &issue->device->driver;
-    int code = reserve(r);
-    if (!code) {
-        mark *m = &r->marks[r->mark_count];
-        *m = (mark){.launch = {.op = issue->place,
-                               .ops = issue->ops,
-                               .cluster = launch->cluster,
-                               .shared_bytes = launch->shared_bytes}};
-        snprintf(m->launch.kernel, sizeof m->launch.kernel, "%s", kernel);
-        memcpy(m->launch.grid, launch->grid, sizeof m->launch.grid);
-        memcpy(m->launch.block, launch->block, sizeof m->launch.block);
-        if (r->timed) code = driver->event_create(driver, &m->event);
-        r->mark_count += !code;
-        if (!code && r->timed) code = driver->event_record(driver, m->event, issue->emit.stream, 1);
-    }
-    if (code) gpu_issue_fail(issue, code);
-}
-
-void gpu_note_whole_device(gpu_issue *issue) {
-    struct recording *r = issue->emit.recording;
-    if (!r->whole_device) atomic_fetch_add(&issue->device->whole_device_recordings, 1);
-    r->whole_device = 1;
-}
 
 /* The events of a walk: one before every stage and one at the end; stages[i] is the stage after event i. */
 typedef struct stage_events {
     void **events;                         /* NULL: none                                                    */
     int in_graph;
     openpi_stage stages[OPENPI_STAGES];
+    int marks[OPENPI_STAGES];              /* launches noted before each                                    */
     int count;
 } stage_events;
 
 /* A stage begins when the one before has ended. */
 static int begin_stage(gpu_issue *issue, openpi_stage stage, stage_events *e) {
     const gpu_driver *driver = &issue->device->driver;
-    struct recording *r = issue->emit.recording;
+    const gpu_log *log = issue->emit.log;
     issue->emit.alone = 1;
     if (!e->events || e->count == OPENPI_STAGES) return 0;
-    if (r) r->stage_marks[e->count] = r->mark_count;
+    e->marks[e->count] = log ? log->count : 0;
     e->stages[e->count] = stage;
     return driver->event_record(driver, e->events[e->count++], issue->emit.stream, e->in_graph);
 }
@@ -145,16 +102,13 @@ openpi_status gpu_run(device *device, op_list list, void *work, double *stage_ms
 void gpu_forget(device *device, struct recording *r) {
     gpu_device *self = (gpu_device *)device;
     if (!r) return;
-    if (r->whole_device) atomic_fetch_sub(&self->whole_device_recordings, 1);
     const gpu_driver *driver = &self->driver;
     driver->enter(driver, self->context);
     if (r->exec) driver->graph_exec_destroy(driver, r->exec);
     if (r->stream) driver->stream_destroy(driver, r->stream);
     for (int i = 0; i <= OPENPI_STAGES; i++)
         if (r->events[i]) driver->event_destroy(driver, r->events[i]);
-    for (int i = 0; i < r->mark_count; i++)
-        if (r->marks[i].event) driver->event_destroy(driver, r->marks[i].event);
-    free(r->marks);
+    gpu_forget_log(self, &r->log);
     free(r);
 }
 
@@ -164,13 +118,14 @@ static int capture_ops(gpu_device *self, const op_list *list, void *work, struct
                        void **graph) {
     const gpu_driver *driver = &self->driver;
     gpu_issue issue = {.device = self, .purpose = GPU_LAUNCH, .work = {.memory = work},
-                       .emit = {.stream = r->stream, .recording = r, .in_turn = r->timed}};
+                       .emit = {.stream = r->stream, .log = &r->log, .in_turn = r->log.timed}};
     stage_events e = {.events = r->events, .in_graph = 1};
     int code = driver->capture_begin(driver, r->stream);
     if (code) return code;
     code = issue_all(&issue, list, &e);
     int ended = driver->capture_end(driver, r->stream, graph);
     memcpy(r->stages, e.stages, sizeof r->stages);
+    memcpy(r->stage_marks, e.marks, sizeof r->stage_marks);
     r->stage_count = e.count;
     return code ? code : ended;
 }
@@ -219,7 +174,7 @@ static openpi_status record(gpu_device *self, const op_list *list, void *work, i
         return report(error, OPENPI_UNSUPPORTED, "graph-replay is switched off");
     struct recording *r = calloc(1, sizeof *r);
     if (!r) return report_no_memory(error, sizeof *r, "the recording");
-    r->timed = timed;
+    r->log.timed = timed;
     int code = make_graph(self, list, work, r, &doing);
     if (code) {
         gpu_forget(&self->base, r);
@@ -270,7 +225,7 @@ static int read_launches(gpu_device *self, struct recording *r) {
     int stage = 0, code = driver->event_wait(driver, r->events[r->stage_count]);
     double now = 0;
     void *before = r->events[0];
-    for (int i = 0; i < r->mark_count && !code; i++) {
+    for (int i = 0; i < r->log.count && !code; i++) {
         float ms = 0;
         for (; stage < r->stage_count && r->stage_marks[stage] == i; stage++) {
             if (before != r->events[stage])
@@ -279,22 +234,22 @@ static int read_launches(gpu_device *self, struct recording *r) {
             now += (double)ms;
             ms = 0;
         }
-        r->marks[i].launch.start_ms = now;
-        if (!code) code = driver->event_elapsed(driver, &ms, before, r->marks[i].event);
-        r->marks[i].launch.end_ms = now += (double)ms;
-        before = r->marks[i].event;
+        r->log.marks[i].launch.start_ms = now;
+        if (!code) code = driver->event_elapsed(driver, &ms, before, r->log.marks[i].event);
+        r->log.marks[i].launch.end_ms = now += (double)ms;
+        before = r->log.marks[i].event;
     }
     return code;
 }
 
 int gpu_launches(device *device, struct recording *r, launch_record *out, int capacity) {
     gpu_device *self = (gpu_device *)device;
-    if (r->timed && r->replayed && gpu_enter(self, NULL) == OPENPI_OK) {
+    if (r->log.timed && r->replayed && gpu_enter(self, NULL) == OPENPI_OK) {
         int code = read_launches(self, r);
         if (code) gpu_fail(self, code, "reading the launches' times", NULL);
     }
-    for (int i = 0; i < r->mark_count && i < capacity; i++) out[i] = r->marks[i].launch;
-    return r->mark_count;
+    for (int i = 0; i < r->log.count && i < capacity; i++) out[i] = r->log.marks[i].launch;
+    return r->log.count;
 }
 
 int gpu_nodes(const struct recording *r) { return r->nodes; }

@@ -3,10 +3,12 @@
  *
  * Each warms up and then runs a few times; the middle time counts. Products warm up for 0.2 s, so that the
  * clock is where the power limit holds it, which on a large card is under the highest that it reports. */
+#include "backend/gpu/roof.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/gpu/gpu.h"
+#include "backend/gpu/device.h"
 #include "base/report.h"
 
 enum { REPEATS = 7, SETTLE = 10, THREADS = 256, FLIGHT = 8 };

@@ -1,0 +1,20 @@
+/* A task's choices, the one that is taken, and its launches (choices.c). */
+#ifndef BACKEND_GPU_CHOICES_H
+#define BACKEND_GPU_CHOICES_H
+
+#include "backend/gpu/launch.h"
+
+void gpu_choices_of(const gpu_device *device, const gpu_task *task, gpu_choices *out);
+/* The choice of op.choice, else the heuristic's. NULL: choices are only being listed, or there is none. */
+const gpu_choice *gpu_choices_pick(gpu_issue *issue, const gpu_choices *choices);
+/* Launches a task by the op's choice; by the heuristic's, whatever the op says. */
+void gpu_launch_chosen(gpu_issue *issue, gpu_task *task);
+void gpu_launch_usual(gpu_issue *issue, gpu_task *task);
+/* A launch that belongs to no op: by the device's stream, waiting for all before it. 0 or an error. */
+int gpu_launch_alone(gpu_device *device, gpu_task *task);
+
+/* Functions of the backend table. */
+int gpu_takes_weights(const device *device, dtype type, weight_type weights, matrix_input input);
+uint64_t gpu_kernel_hash(const device *device, const char *name);
+
+#endif

@@ -1,0 +1,60 @@
+/* Packed weights (the layout is kernels/args.h's): how many columns a matrix has, in which order they are its
+ * rows, how many bytes they take, and how kernels see them. pack.c and generate.c fill the layout. */
+#include "backend/gpu/layout.h"
+
+static int round_up(int value, int to) { return (value + to - 1) / to * to; }
+
+int gpu_head_columns(int head_dim) { return round_up(head_dim / 2, 8) * 2; }
+
+static int packed_columns(const matrix *m) {
+    switch (m->form) {
+    case MATRIX_GATED: return round_up(m->n / 2, 8) * 2;
+    case MATRIX_QKV: return (m->heads + 1) * gpu_head_columns(m->head_dim) + round_up(m->head_dim, GPU_UNIT);
+    case MATRIX_PLAIN: break;
+    }
+    return round_up(m->n, GPU_UNIT);
+}
+
+/* The kernels' number for a format, -1: this file has no layout for it. */
+static int type_of(weight_type type) {
+    return type == WEIGHT_F32 ? GPU_WEIGHT_F32 : type == WEIGHT_BF16 ? GPU_WEIGHT_BF16 : -1;
+}
+
+gpu_weights gpu_weights_of(const matrix *m) {
+    return (gpu_weights){.data = m->data,
+                         .scales = m->scales,
+                         .columns = packed_columns(m),
+                         .k = m->k,
+                         .blocks = (m->k + GPU_ATOM_K - 1) / GPU_ATOM_K,
+                         .type = type_of(m->type)};
+}
+
+gpu_row_order gpu_row_order_of(const matrix *m) {
+    gpu_row_order o = {.n = m->n};
+    if (m->raw || m->form == MATRIX_PLAIN) return o;
+    o.half = m->n / 2;
+    o.head_columns = o.paired_columns = packed_columns(m);
+    o.plain_row = m->n;
+    if (m->form == MATRIX_GATED) return o;
+    o.half = m->head_dim / 2;
+    o.head_columns = gpu_head_columns(m->head_dim);
+    o.paired_columns = (m->heads + 1) * o.head_columns;
+    o.plain_row = (m->heads + 1) * m->head_dim;
+    return o;
+}
+
+size_t gpu_column_bytes(const matrix *m) {
+    if (m->raw) return weight_row_bytes(&weight_formats[m->type], m->k);
+    return m->type == WEIGHT_F32 ? (size_t)round_up(m->k, 4) * sizeof(float)
+                                 : (size_t)round_up(m->k, GPU_ATOM_K) * sizeof(bf16);
+}
+
+size_t gpu_matrix_bytes(const device *device, const matrix *m) {
+    (void)device;
+    return (size_t)(m->raw ? m->n : packed_columns(m)) * gpu_column_bytes(m);
+}
+
+int gpu_matrix_blocks(const device *device, const matrix *m) {
+    (void)device;
+    return (m->raw ? round_up(m->n, GPU_UNIT) : packed_columns(m)) / GPU_UNIT;
+}
