@@ -107,7 +107,8 @@ void reference_softmax(const op *op, int first, int end, void *scratch) {
             float *s = a->scores + ((size_t)r * (size_t)a->heads + (size_t)h) * (size_t)a->places;
             double top = -HUGE_VAL, sum = 0;
             int keys = a->rows.keys[r];
-            for (int j = 0; j < keys; j++) top = fmax(top, s[j]);
+            for (int j = 0; j < keys; j++)
+                if (s[j] > top) top = s[j];        /* fmax() breaks gcc 12 for ARM                         */
             for (int j = 0; j < keys; j++) sum += exp(s[j] - top);
             for (int j = 0; j < keys; j++) s[j] = round_to(op->type, (float)(exp(s[j] - top) / sum));
         }
