@@ -1,0 +1,117 @@
+/* The fp32 products of a level: elements of A are broadcast, bf16 weights are widened on the fly, which is
+ * exact. Written once over a register of floats and compiled for each level, whose file defines before it
+ * includes this one:
+ *
+ *   reg, REG_FLOATS        a register and how many floats it holds
+ *   ROWS, EACH_ROW         most rows of a block, and BROADCAST_ROWS_N for it
+ *   AHEAD, K_BLOCK         bytes of B that are fetched ahead; k that blocks are best cut to
+ *   reg_zero, reg_set, reg_load, reg_store, reg_fma
+ *   reg_even, reg_odd      the even and the odd elements of pairs of bf16 in memory, as floats
+ *
+ * A tile is two registers wide; a panel is one or two of them, one after the other, each from the start of
+ * k to its end. A row of a panel is 128 bytes in either format: 32 floats or 32 pairs. */
+
+enum { ROW_BYTES = PANEL * 4, REG_BYTES = REG_FLOATS * 4, TILES = PANEL / 2 / REG_FLOATS, LINE = 64 };
+
+BROADCAST_INLINE void step(int rows, reg sum[][2], const float *a, reg b0, reg b1) {
+    BROADCAST_UNROLL
+    for (int r = 0; r < rows; r++) {
+        reg value = reg_set(a + r);
+        sum[r][0] = reg_fma(value, b0, sum[r][0]);
+        sum[r][1] = reg_fma(value, b1, sum[r][1]);
+    }
+}
+
+BROADCAST_INLINE void fetch_ahead(const char *b) {
+    BROADCAST_UNROLL
+    for (int at = 0; at < 2 * REG_BYTES; at += LINE) _mm_prefetch(b + AHEAD + at, _MM_HINT_T0);
+}
+
+BROADCAST_INLINE void tile(int rows, int k, const float *a, const char *b, float *c, int accumulate,
+                           int b_is_bf16) {
+    reg sum[ROWS][2];
+    BROADCAST_UNROLL
+    for (int r = 0; r < rows; r++) {
+        BROADCAST_UNROLL
+        for (int h = 0; h < 2; h++)
+            sum[r][h] = accumulate ? reg_load(c + r * PANEL + h * REG_FLOATS) : reg_zero();
+    }
+    for (int i = 0; i < k; i += 1 + b_is_bf16, a += rows * (1 + b_is_bf16), b += ROW_BYTES) {
+        fetch_ahead(b);
+        if (!b_is_bf16) {
+            step(rows, sum, a, reg_load((const float *)b), reg_load((const float *)(b + REG_BYTES)));
+        } else {
+            step(rows, sum, a, reg_even(b), reg_even(b + REG_BYTES));
+            step(rows, sum, a + rows, reg_odd(b), reg_odd(b + REG_BYTES));
+        }
+    }
+    BROADCAST_UNROLL
+    for (int r = 0; r < rows; r++) {
+        BROADCAST_UNROLL
+        for (int h = 0; h < 2; h++) reg_store(c + r * PANEL + h * REG_FLOATS, sum[r][h]);
+    }
+}
+
+BROADCAST_INLINE void tiles(int rows, int k, const void *a, const void *b, float *c, int accumulate,
+                            int b_is_bf16) {
+    tile(rows, k, a, b, c, accumulate, b_is_bf16);
+    if (TILES == 2)
+        tile(rows, k, a, (const char *)b + 2 * REG_BYTES, c + 2 * REG_FLOATS, accumulate, b_is_bf16);
+}
+
+#define X(rows)                                                                                       \
+    SANITIZER_BLIND static void f32_tile_##rows(int k, const void *a, const void *b, float *c,        \
+                                                int accumulate) {                                     \
+        tiles(rows, k, a, b, c, accumulate, 0);                                                       \
+    }                                                                                                 \
+    SANITIZER_BLIND static void bf16_tile_##rows(int k, const void *a, const void *b, float *c,       \
+                                                 int accumulate) {                                    \
+        tiles(rows, k, a, b, c, accumulate, 1);                                                       \
+    }
+EACH_ROW(X)
+#undef X
+
+static void f32_run(int rows, int k, const void *a, const void *b, float *c, int accumulate,
+                    cpu_ahead ahead) {
+    (void)ahead;                 /* these have a fetch of their own, along the panel they read */
+#define X(rows) [rows] = f32_tile_##rows,
+    static const broadcast_kernel kernels[ROWS + 1] = {EACH_ROW(X)};
+#undef X
+    kernels[rows](k, a, b, c, accumulate);
+}
+
+static void bf16_run(int rows, int k, const void *a, const void *b, float *c, int accumulate,
+                     cpu_ahead ahead) {
+    (void)ahead;                 /* these have a fetch of their own, along the panel they read */
+#define X(rows) [rows] = bf16_tile_##rows,
+    static const broadcast_kernel kernels[ROWS + 1] = {EACH_ROW(X)};
+#undef X
+    kernels[rows](k, a, b, c, accumulate);
+}
+
+static void f32_pack(void *to, const void *const *rows, int count, int k) { pack_f32(to, rows, count, k, 1); }
+static void bf16_pack(void *to, const void *const *rows, int count, int k) {
+    pack_f32(to, rows, count, k, 2);
+}
+
+static double peak(long loops) {
+    const float tiny = 1e-20f;
+    reg sum[2 * ROWS], a = reg_set(&tiny);
+    BROADCAST_UNROLL
+    for (int i = 0; i < 2 * ROWS; i++) sum[i] = reg_zero();
+    for (long l = 0; l < loops; l++) {
+        BROADCAST_UNROLL
+        for (int i = 0; i < 2 * ROWS; i++) sum[i] = reg_fma(a, a, sum[i]);
+        BROADCAST_UNROLL
+        for (int i = 0; i < 2 * ROWS; i++) __asm__ volatile("" : "+v"(sum[i]));
+    }
+    return (double)loops * (2 * ROWS * REG_FLOATS) * 2;
+}
+
+/* The product with B's elements of `bytes` bytes, in steps of `step` of k. */
+#define BROADCAST_PRODUCT(type, bytes, step)                                                                \
+    {                                                                                                       \
+        .rows = ROWS, .row_step = 1, .k_step = step, .a_bytes = 4, .b_bytes = bytes, .k_block = K_BLOCK,    \
+        .panels = 4, .panel_outer = 0, .a_cost = 0.05, .b_cost = 0.1, .pack = type##_pack,                  \
+        .run = type##_run, .peak = peak                                                                     \
+    }
