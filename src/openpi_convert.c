@@ -14,7 +14,7 @@
 #include "base/new_folder.h"
 #include "base/report.h"
 #include "base/threads.h"
-#include "checkpoint/safetensors/export.h"
+#include "checkpoint/export.h"
 #include "checkpoint/home.h"
 #include "checkpoint/place.h"
 

@@ -12,8 +12,7 @@
 #include "base/report.h"
 #include "base/threads.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/safetensors/safetensors_write.h"
-#include "checkpoint/synthetic/synth.h"
+#include "checkpoint/synthetic/synth_write.h"
 #include "policy/normalize.h"
 #include "policy/tokenizer/tokenizer.h"
 

@@ -9,7 +9,7 @@
 #include <jansson.h>
 
 #include "lab/verify/verify.h"
-#include "checkpoint/tensors.h"
+#include "checkpoint/open.h"
 
 enum { DIMS = OPENPI_ACTION_DIM };
 #include "checkpoint/variant.h"

@@ -17,6 +17,7 @@
 #include "base/report.h"
 #include "lab/verify/verify_recorded.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/open.h"
 
 enum { EDGE = 256 };
 

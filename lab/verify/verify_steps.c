@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/report.h"
+#include "checkpoint/synthetic/synth.h"
 #include "lab/verify/verify_case.h"
 #include "policy/pictures/image.h"
 #include "policy/normalize.h"

@@ -12,7 +12,9 @@
 #include "base/report.h"
 #include "checkpoint/adapter/adapter.h"
 #include "checkpoint/checkpoint_check.h"
+#include "checkpoint/open.h"
 #include "checkpoint/place.h"
+#include "checkpoint/synthetic/synth.h"
 #include "checkpoint/tensor_names.h"
 #include "checkpoint/tensors_build.h"
 
@@ -138,20 +140,20 @@ static int is_text_head(const char *name) {
 static openpi_status apply_adapter(checkpoint *c, const char *folder, openpi_error *error) {
     adapter *adapter;
     TRY(adapter_open(folder, &adapter, error));
-    tensors_add_adapter(c->tensors, adapter);
+    TRY(adapter_give(adapter, c->tensors, error));
     for (int i = 0; i < adapter_count(adapter); i++) {
         const char *target = adapter_target(adapter, i);
         if (is_text_head(target)) continue;
         int place = tensors_index(c->tensors, strcmp(target, EMBED_TOKENS) ? target : c->embedding->name);
         if (place < 0) return bad_target(c, adapter_tensor(adapter, i), target, error);
-        TRY(tensors_change(c->tensors, place, i, error));
+        TRY(adapter_apply(adapter, i, tensors_edit(c->tensors, place), error));
     }
     adapter_tell(adapter, c->tensors, &c->notes);
     return OPENPI_OK;
 }
 
 /* The tensors under the model's own names, the config, and which variant they are. */
-static openpi_status open_tensors(checkpoint *c, const model_place *place, const tensors_options *options,
+static openpi_status open_tensors(checkpoint *c, const model_place *place, const orbax_options *options,
                                   checkpoint_config *config, openpi_error *error) {
     snprintf(c->name, sizeof c->name, "%s", place->base);
     char prefix[100];
@@ -183,30 +185,31 @@ void checkpoint_widen(const checkpoint *c, int on) {
 }
 
 /* The ranks of LoRA in both stacks; the expert's arrays have "_1" in their names. */
-static void read_ranks(const tensors *tensors, checkpoint_brief *b) {
+static void read_ranks(const orbax *jax, checkpoint_brief *b) {
     const char *array;
     int layers, rank;
-    for (int i = 0; (rank = tensors_lora(tensors, i, &array, &layers)); i++)
+    for (int i = 0; (rank = orbax_lora(jax, i, &array, &layers)); i++)
         *(strstr(array, "_1") ? &b->lora_expert : &b->lora_vlm) = rank;
 }
 
 openpi_status checkpoint_read_brief(const model_place *place, checkpoint_brief *brief, openpi_error *error) {
     checkpoint c = {0};
     checkpoint_config config = {0};
-    const tensors_options options = {.missing = MISSING_UNSEEN};
+    const orbax_options options = {.missing = MISSING_UNSEEN};
     openpi_status status = open_tensors(&c, place, &options, &config, error);
     const tensor *in = status == OPENPI_OK ? tensors_find(c.tensors, "action_in_proj.weight") : NULL;
     if (status == OPENPI_OK) {
-        *brief = (checkpoint_brief){.variant = c.variant, .horizon = config.horizon, .jax = in && in->part};
+        const orbax *jax = orbax_of(c.tensors);
+        *brief = (checkpoint_brief){.variant = c.variant, .horizon = config.horizon, .jax = in && jax};
         if (in && in->rank == 2 && in->shape[1] < OPENPI_ACTION_DIM) brief->action_dim = (int)in->shape[1];
-        read_ranks(c.tensors, brief);
+        read_ranks(jax, brief);
     }
     json_decref(config.root);
     tensors_close(c.tensors);
     return status;
 }
 
-static openpi_status open_place(checkpoint *c, const model_place *place, const tensors_options *options,
+static openpi_status open_place(checkpoint *c, const model_place *place, const orbax_options *options,
                                 checkpoint_config *config, openpi_error *error) {
     int without_lora = options->without_lora;
     TRY(open_tensors(c, place, options, config, error));
@@ -234,7 +237,7 @@ static openpi_status open_path(checkpoint *c, const checkpoint_source *source, c
     model_place place = {0};
     openpi_status status =
         model_place_find(source->path, source->adapter, source->without_lora, &place, error);
-    const tensors_options options = {
+    const orbax_options options = {
         .without_lora = source->without_lora,
         .missing = source->missing_chunks_are_zero ? MISSING_ZERO : MISSING_REFUSED,
         .notes = &c->notes};

@@ -5,7 +5,9 @@
 #include <jansson.h>
 
 #include "base/notes.h"
+#include "checkpoint/layout.h"
 #include "checkpoint/place.h"
+#include "checkpoint/presets.h"
 #include "checkpoint/tensors.h"
 #include "checkpoint/variant.h"
 
@@ -73,13 +75,6 @@ typedef struct checkpoint_brief {
 /* Found as the functions above find it; most tensors may be missing. */
 openpi_status checkpoint_read_brief(const model_place *place, checkpoint_brief *brief, openpi_error *error);
 
-/* Calls `each` for every tensor of a checkpoint of these dims in openpi's file order (embedding under
- * paligemma.lm_head.weight); used for synthesis and for checking. Stops at the first failure. */
-typedef openpi_status (*checkpoint_tensor)(void *user, const char *name, int rank, const int64_t *shape,
-                                           openpi_error *error);
-openpi_status checkpoint_tensors(const openpi_dims *dims, openpi_variant variant, checkpoint_tensor each,
-                                 void *user, openpi_error *error);
-
 /* on 1: the tensors of a model with fewer than 32 action dimensions have 32, zeros after their own; 0: as
  * stored. Opening a checkpoint sets 1. */
 void checkpoint_widen(const checkpoint *checkpoint, int on);
@@ -93,16 +88,5 @@ void checkpoint_widen(const checkpoint *checkpoint, int on);
  * "folder" and what adapter_describe tells. Under without_lora these are {"ignored"}: arrays, or the folder.
  * *out is a new reference. */
 openpi_status checkpoint_describe(const checkpoint *checkpoint, json_t **out, openpi_error *error);
-
-/* Dimensions that this code can run: positive, within limits, heads that divide. `name` leads the
- * sentence. */
-openpi_status dims_check(const openpi_dims *dims, const char *name, openpi_error *error);
-/* {"vision": [...], "vlm": [...], "expert": [...], "vocab": n} as openpi_dims_parse takes it; NULL: no
- * memory. */
-json_t *dims_json(const openpi_dims *dims);
-/* The sizes of openpi's released checkpoints. */
-const openpi_dims *dims_released(void);
-/* "tiny:pi0:7"; dims that are no preset's are "custom". */
-void synthetic_text(const openpi_synthetic *synthetic, char *text, size_t bytes);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/report.h"
 #include "base/text.h"
+#include "checkpoint/jax/orbax.h"
 #include "checkpoint/tensor_names.h"
 #include "checkpoint/tensors_build.h"
 
@@ -74,7 +75,7 @@ static openpi_status read_dims(const checkpoint *c, openpi_dims *d, int *action_
  * itself. */
 static openpi_status read_vision_heads(const checkpoint *c, openpi_dims *d, openpi_error *error) {
     const char *text = tensors_metadata(c->tensors, "openpi_dims");
-    d->vision_heads = tensors_vision_heads(c->tensors);
+    d->vision_heads = orbax_vision_heads(orbax_of(c->tensors));
     if (d->vision_heads) return OPENPI_OK;
     if (!text) {
         if (d->vision_width % VISION_HEAD_DIM)

@@ -5,16 +5,17 @@
 #include "base/utf8.h"
 #include "checkpoint/adapter/adapter.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/jax/orbax.h"
 #include "checkpoint/tensors_build.h"
 
 /* Under "lora" the arrays of a JAX checkpoint that LoRA changes; no such key where there are none. */
-static int describe_lora(const tensors *tensors, json_t *object) {
+static int describe_lora(const orbax *jax, json_t *object) {
     const char *name;
-    int rank, layers, failed = 0, left_out = tensors_lora_left_out(tensors);
+    int rank, layers, failed = 0, left_out = orbax_lora_left_out(jax);
     if (left_out) return json_object_set_new(object, "lora", json_pack("{s:i}", "ignored", left_out));
-    if (!tensors_lora(tensors, 0, &name, &layers)) return 0;
+    if (!orbax_lora(jax, 0, &name, &layers)) return 0;
     json_t *arrays = json_array();
-    for (int i = 0; (rank = tensors_lora(tensors, i, &name, &layers)); i++)
+    for (int i = 0; (rank = orbax_lora(jax, i, &name, &layers)); i++)
         failed |= json_array_append_new(
             arrays, json_pack("{s:s,s:i,s:i}", "array", name, "layers", layers, "rank", rank));
     json_t *told = json_pack("{s:i,s:o}", "factor", 1, "arrays", arrays);
@@ -28,7 +29,7 @@ static json_t *path_json(const char *path) {
 
 /* Under "adapter" what changes the tensors; no such key where nothing does. */
 static int describe_adapter(const checkpoint *c, json_t *object) {
-    const adapter *adapter = tensors_adapter(c->tensors);
+    const adapter *adapter = adapter_of(c->tensors);
     if (!adapter && !*c->ignored) return 0;
     json_t *told = json_pack("{s:o}", adapter ? "folder" : "ignored",
                              path_json(adapter ? adapter_folder(adapter) : c->ignored));
@@ -96,14 +97,15 @@ openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_erro
         count, "dtypes", dtypes, "files", files, "bytes", (json_int_t)bytes, "horizon", c->horizon, "steps",
         c->steps, "max_prompt", c->max_prompt, "defaults", describe_defaults(c), "rtc",
         describe_rtc(&c->rtc));
-    json_t *orbax = NULL;
-    openpi_status status = tensors_describe_orbax(c->tensors, &orbax, error);
+    const orbax *jax = orbax_of(c->tensors);
+    json_t *folder;
+    openpi_status status = orbax_describe(jax, &folder, error);
     if (status != OPENPI_OK) {
         json_decref(object);
         return status;
     }
-    failed |= !object || (orbax && json_object_set_new(object, "orbax", orbax)) ||
-              describe_lora(c->tensors, object) || describe_adapter(c, object);
+    failed |= !object || (folder && json_object_set_new(object, "orbax", folder)) ||
+              describe_lora(jax, object) || describe_adapter(c, object);
     if (failed) {
         json_decref(object);
         return report_no_memory(error, 4096, "a checkpoint's description");

@@ -5,8 +5,9 @@
 #include <stdio.h>
 
 #include "base/report.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/layout.h"
 #include "checkpoint/tensor_names.h"
+#include "checkpoint/variant.h"
 
 enum extent {
     NONE,

@@ -7,7 +7,8 @@
 #include "base/guess.h"
 #include "base/json.h"
 #include "base/report.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/presets.h"
+#include "checkpoint/variant.h"
 #include "ops/limits.h"
 
 static const struct {

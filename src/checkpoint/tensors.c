@@ -1,9 +1,9 @@
-/* The list of tensors: owns names, files and metadata; finds tensors by name; reads elements in a wanted
+/* The list of tensors: owns names and stores (source.h); finds tensors by name; reads elements in a wanted
  * type.
  *
- * Threads read at the same time and cannot report: the first read of a file that fails leaves its sentence
- * in the file's record, for tensors_check. A tensor's bytes in memory may lie at any address, so elements
- * are copied out before they are used. */
+ * Threads read at the same time and cannot report: the first read that fails leaves its sentence in the
+ * store, for tensors_check. A tensor's bytes in memory may lie at any address, so elements are copied out
+ * before they are used. */
 #include "checkpoint/tensors.h"
 
 #include <stdio.h>
@@ -11,11 +11,8 @@
 #include <string.h>
 
 #include "base/convert.h"
-#include "base/first_failure.h"
 #include "base/report.h"
-#include "checkpoint/adapter/adapter.h"
-#include "checkpoint/jax/orbax.h"
-#include "checkpoint/synthetic/synth.h"
+#include "checkpoint/source.h"
 #include "checkpoint/tensor_names.h"
 #include "checkpoint/tensors_build.h"
 
@@ -24,21 +21,16 @@ typedef struct entry {
     char *stored;                /* the name in the file */
 } entry;
 
-struct tensor_file {
-    char *path;
-    file_reader reader;
-    json_t *metadata;
-    char *bytes;                 /* all of them, once they are loaded          */
-    first_failure failure;       /* the first failed read                      */
-};
+typedef struct owned {
+    const tensor_store *functions;
+    void *store;
+} owned;
 
 struct tensors {
     entry *entries;
-    struct tensor_file **files;
+    owned *stores;
     int *order;                  /* indices of entries by name */
-    int count, capacity, file_count;
-    orbax *orbax;                /* the arrays of a JAX checkpoint; NULL: it is none */
-    adapter *adapter;            /* what changes tensors; NULL: nothing             */
+    int count, capacity, store_count;
 };
 
 /* ---- building ---- */
@@ -52,27 +44,23 @@ static char *copy_text(const char *text) {
     return copy;
 }
 
-openpi_status tensors_add_file(tensors *tensors, const char *path, file_reader reader, json_t *metadata,
-                               struct tensor_file **file, openpi_error *error) {
-    struct tensor_file **grown =
-        realloc(tensors->files, ((size_t)tensors->file_count + 1) * sizeof(struct tensor_file *));
-    if (grown) tensors->files = grown;
-    struct tensor_file *added = grown ? calloc(1, sizeof *added) : NULL;
-    char *copy = added ? copy_text(path) : NULL;
-    if (!copy) {
-        free(added);
-        file_reader_close(&reader);
-        json_decref(metadata);
-        return report_no_memory(error, strlen(path) + sizeof *added, path);
+openpi_status tensors_own(tensors *tensors, const tensor_store *functions, void *store, openpi_error *error) {
+    size_t bytes = ((size_t)tensors->store_count + 1) * sizeof *tensors->stores;
+    owned *grown = realloc(tensors->stores, bytes);
+    if (!grown) {
+        functions->close(store);
+        return report_no_memory(error, bytes, "the list of tensors");
     }
-    added->path = copy;
-    added->reader = reader;
-    added->metadata = metadata;
-    *file = grown[tensors->file_count++] = added;
+    tensors->stores = grown;
+    grown[tensors->store_count++] = (owned){functions, store};
     return OPENPI_OK;
 }
 
-const char *tensor_file_path(const struct tensor_file *file) { return file->path; }
+void *tensors_owned(const tensors *tensors, const tensor_store *functions) {
+    for (int i = 0; i < tensors->store_count; i++)
+        if (tensors->stores[i].functions == functions) return tensors->stores[i].store;
+    return NULL;
+}
 
 openpi_status tensors_add(tensors *tensors, const tensor *tensor, openpi_error *error) {
     if (tensors->count == tensors->capacity) {
@@ -131,17 +119,12 @@ openpi_status tensors_finish(tensors *tensors, openpi_error *error) {
 void tensors_close(tensors *tensors) {
     if (!tensors) return;
     for (int i = 0; i < tensors->count; i++) free(tensors->entries[i].stored);
-    tensors_close_files(tensors);
-    for (int i = 0; i < tensors->file_count; i++) {
-        free(tensors->files[i]->path);
-        free(tensors->files[i]->bytes);
-        json_decref(tensors->files[i]->metadata);
-        free(tensors->files[i]);
+    for (int i = 0; i < tensors->store_count; i++) {
+        const owned *o = &tensors->stores[i];
+        o->functions->close(o->store);
     }
-    adapter_close(tensors->adapter);
-    orbax_close(tensors->orbax);
     free(tensors->entries);
-    free(tensors->files);
+    free(tensors->stores);
     free(tensors->order);
     free(tensors);
 }
@@ -219,52 +202,130 @@ const tensor *tensors_find(const tensors *tensors, const char *name) {
     return index < 0 ? NULL : &tensors->entries[index].tensor;
 }
 
+tensor *tensors_edit(tensors *tensors, int place) { return &tensors->entries[place].tensor; }
+
+/* ---- stores ---- */
+
 const char *tensors_metadata(const tensors *tensors, const char *key) {
-    for (int i = 0; i < tensors->file_count; i++) {
-        const char *value = json_string_value(json_object_get(tensors->files[i]->metadata, key));
+    for (int i = 0; i < tensors->store_count; i++) {
+        const owned *o = &tensors->stores[i];
+        const char *value = o->functions->metadata ? o->functions->metadata(o->store, key) : NULL;
         if (value) return value;
     }
     return NULL;
 }
 
+static int files_of(const owned *o) { return o->functions->files ? o->functions->files(o->store) : 0; }
+
 int tensors_files(const tensors *tensors) {
-    return tensors->orbax ? orbax_files(tensors->orbax) : tensors->file_count;
+    int files = 0;
+    for (int i = 0; i < tensors->store_count; i++) files += files_of(&tensors->stores[i]);
+    return files;
 }
 
 const char *tensors_file(const tensors *tensors, int index, uint64_t *bytes) {
-    if (tensors->orbax) return orbax_file(tensors->orbax, index, bytes);
-    *bytes = tensors->files[index]->reader.bytes;
-    return tensors->files[index]->path;
+    const owned *o = tensors->stores;
+    for (; index >= files_of(o); o++) index -= files_of(o);
+    return o->functions->file(o->store, index, bytes);
 }
-
-/* ---- files ---- */
 
 void tensors_close_files(tensors *tensors) {
-    for (int i = 0; i < tensors->file_count; i++) file_reader_close(&tensors->files[i]->reader);
-    if (tensors->orbax) orbax_release(tensors->orbax);
-    if (tensors->adapter) adapter_release(tensors->adapter);
+    for (int i = 0; i < tensors->store_count; i++) {
+        const owned *o = &tensors->stores[i];
+        if (o->functions->close_files) o->functions->close_files(o->store);
+    }
 }
 
-openpi_status tensors_load(tensors *tensors, openpi_error *error) {
-    for (int i = 0; i < tensors->file_count; i++) {
-        struct tensor_file *file = tensors->files[i];
-        size_t bytes = (size_t)file->reader.bytes;
-        if (!file->bytes && !(file->bytes = malloc(bytes))) return report_no_memory(error, bytes, file->path);
-        TRY(file_reader_read(&file->reader, file->path, 0, bytes, file->bytes, error));
-    }
-    for (int i = 0; i < tensors->count; i++) {
-        tensor *t = &tensors->entries[i].tensor;
-        if (t->stored) t->data = t->stored->bytes + t->at;
+openpi_status tensors_check(const tensors *tensors, openpi_error *error) {
+    for (int i = 0; i < tensors->store_count; i++) {
+        const owned *o = &tensors->stores[i];
+        if (o->functions->check) TRY(o->functions->check(o->store, error));
     }
     return OPENPI_OK;
 }
 
-openpi_status tensors_check(const tensors *tensors, openpi_error *error) {
-    for (int i = 0; i < tensors->file_count; i++)
-        TRY(first_failure_report(&tensors->files[i]->failure, error));
-    if (tensors->adapter) TRY(adapter_check(tensors->adapter, error));
-    return tensors->orbax ? orbax_check(tensors->orbax, error) : OPENPI_OK;
+int tensors_stages(const tensors *tensors) {
+    int most = 1;
+    for (int i = 0; i < tensors->store_count; i++) {
+        const owned *o = &tensors->stores[i];
+        int stages = o->functions->stages ? o->functions->stages(o->store) : 1;
+        if (stages > most) most = stages;
+    }
+    return most;
 }
+
+openpi_status tensors_stage(const tensors *tensors, int stage, struct pool *pool, openpi_error *error) {
+    for (int i = tensors->store_count - 1; i >= 0; i--) {
+        const owned *o = &tensors->stores[i];
+        if (o->functions->stage) TRY(o->functions->stage(o->store, stage, pool, error));
+    }
+    return OPENPI_OK;
+}
+
+/* ---- a tensor's source ---- */
+
+static const tensor_source *source_of(const tensor *tensor) {
+    static const tensor_source none;
+    return tensor->source ? tensor->source : &none;
+}
+
+const tensor_recipe *tensor_recipe_of(const tensor *tensor) {
+    const tensor_source *source = source_of(tensor);
+    return source->recipe && !tensor->data ? source->recipe(tensor) : NULL;
+}
+
+tensor_order tensor_order_of(const tensor *tensor) {
+    const tensor_source *source = source_of(tensor);
+    return source->order ? source->order(tensor) : (tensor_order){0};
+}
+
+openpi_status tensor_hold(const tensor *tensor, const decode_watch *watch, openpi_error *error) {
+    const tensor_source *source = source_of(tensor);
+    return source->hold ? source->hold(tensor, watch, error) : OPENPI_OK;
+}
+
+void tensor_release(const tensor *tensor) {
+    const tensor_source *source = source_of(tensor);
+    if (source->release) source->release(tensor);
+}
+
+dtype tensor_stored_type(const tensor *tensor) {
+    const tensor_source *source = source_of(tensor);
+    return source->stored_type ? source->stored_type(tensor) : tensor->type;
+}
+
+uint64_t tensor_stored_bytes(const tensor *tensor) {
+    return (uint64_t)tensor_stored_count(tensor) * dtype_bytes(tensor_stored_type(tensor));
+}
+
+openpi_status tensors_load(tensors *tensors, openpi_error *error) {
+    for (int i = 0; i < tensors->store_count; i++) {
+        const owned *o = &tensors->stores[i];
+        if (o->functions->load) TRY(o->functions->load(o->store, error));
+    }
+    for (int i = 0; i < tensors->count; i++) {
+        tensor *t = tensors_edit(tensors, i);
+        if (source_of(t)->loaded) t->data = t->source->loaded(t);
+    }
+    return OPENPI_OK;
+}
+
+void tensors_round(tensors *tensors, int on) {
+    int rounds = 0;
+    for (int i = 0; i < tensors->store_count; i++) {
+        const owned *o = &tensors->stores[i];
+        if (!o->functions->round) continue;
+        o->functions->round(o->store, on);
+        rounds = 1;
+    }
+    for (int i = 0; rounds && i < tensors->count; i++) {
+        tensor *t = tensors_edit(tensors, i);
+        t->rounded = on;
+        if (source_of(t)->type) t->type = t->source->type(t);
+    }
+}
+
+/* ---- shapes and types ---- */
 
 const char *tensor_shape_text(int rank, const int64_t *shape, char *text, size_t bytes) {
     size_t at = 0;
@@ -281,13 +342,6 @@ const char *dtype_name(dtype type) {
     return names[type];
 }
 
-/* ---- stages ---- */
-
-openpi_status tensors_add_orbax(tensors *tensors, const char *params, const tensors_options *options,
-                                openpi_error *error) {
-    return orbax_open(params, options, tensors, &tensors->orbax, error);
-}
-
 void tensors_widen(tensors *tensors, int place, int64_t rows, int64_t columns) {
     tensor *t = &tensors->entries[place].tensor;
     if (!rows && !t->narrow_rows) return;
@@ -301,104 +355,14 @@ void tensors_widen(tensors *tensors, int place, int64_t rows, int64_t columns) {
     }
     t->shape[0] = rows;
     if (t->rank > 1) t->shape[1] = columns;
-    t->count = t->raise_from = rows * (t->rank > 1 ? columns : 1);
-}
-
-void tensors_add_adapter(tensors *tensors, adapter *adapter) { tensors->adapter = adapter; }
-
-openpi_status tensors_change(tensors *tensors, int place, int index, openpi_error *error) {
-    tensor *t = &tensors->entries[place].tensor;
-    struct orbax_part *part = t->part;
-    TRY(adapter_apply(tensors->adapter, index, t, error));
-    if (part && t->change) orbax_part_keep(part);
-    return OPENPI_OK;
-}
-
-const adapter *tensors_adapter(const tensors *tensors) { return tensors->adapter; }
-
-int tensors_stages(const tensors *tensors) { return tensors->orbax ? orbax_stages(tensors->orbax) : 1; }
-
-int tensor_stage(const tensor *tensor) { return tensor->part ? orbax_part_stage(tensor->part) : 0; }
-
-openpi_status tensors_stage(const tensors *tensors, int stage, struct pool *pool, openpi_error *error) {
-    if (tensors->adapter) TRY(adapter_stage(tensors->adapter, error));
-    return tensors->orbax ? orbax_stage(tensors->orbax, stage, pool, error) : OPENPI_OK;
-}
-
-int tensor_is_sequential(const tensor *tensor) {
-    return tensor->part && orbax_part_is_sequential(tensor->part);
-}
-
-const void *tensor_array(const tensor *tensor) {
-    return tensor->part ? orbax_part_array(tensor->part) : NULL;
-}
-
-openpi_status tensor_hold(const tensor *tensor, const decode_watch *watch, openpi_error *error) {
-    return tensor_array(tensor) ? orbax_part_hold(tensor->part, watch, error) : OPENPI_OK;
-}
-
-void tensor_release(const tensor *tensor) {
-    if (tensor_array(tensor)) orbax_part_release(tensor->part);
-}
-
-dtype tensor_stored_type(const tensor *tensor) {
-    return tensor->part ? orbax_part_stored_type(tensor->part) : tensor->type;
-}
-
-uint64_t tensor_stored_bytes(const tensor *tensor) {
-    return (uint64_t)tensor_stored_count(tensor) * dtype_bytes(tensor_stored_type(tensor));
-}
-
-int tensors_lora(const tensors *tensors, int index, const char **array, int *layers) {
-    return tensors->orbax ? orbax_lora(tensors->orbax, index, array, layers) : 0;
-}
-
-int tensors_lora_left_out(const tensors *tensors) {
-    return tensors->orbax ? orbax_lora_left_out(tensors->orbax) : 0;
-}
-
-int tensors_missing_chunks(const tensors *tensors, const char **why) {
-    *why = "";
-    return tensors->orbax ? orbax_missing_chunks(tensors->orbax, why) : 0;
-}
-
-openpi_status tensors_describe_orbax(const tensors *tensors, json_t **out, openpi_error *error) {
-    *out = NULL;
-    return tensors->orbax ? orbax_describe(tensors->orbax, out, error) : OPENPI_OK;
-}
-
-int tensors_vision_heads(const tensors *tensors) {
-    return tensors->orbax ? orbax_vision_heads(tensors->orbax) : 0;
-}
-
-void tensors_round(tensors *tensors, int on) {
-    if (!tensors->orbax) return;
-    orbax_round(tensors->orbax, on);
-    for (int i = 0; i < tensors->count; i++) {
-        tensor *t = &tensors->entries[i].tensor;
-        t->rounded = on;
-        if (t->part && !t->change) t->type = orbax_part_type(t->part);
-    }
+    t->count = rows * (t->rank > 1 ? columns : 1);
 }
 
 /* ---- reading elements ---- */
 
-/* Bytes of a tensor that is not generated, from its memory or its file. */
 static void copy_bytes(const tensor *tensor, uint64_t from, size_t bytes, void *to) {
-    struct tensor_file *file = tensor->stored;
-    openpi_error error = OPENPI_ERROR_INIT;
-    if (tensor->part) {
-        orbax_part_read(tensor->part, from, bytes, to);
-        return;
-    }
-    if (tensor->data) {
-        memcpy(to, (const char *)tensor->data + from, bytes);
-        return;
-    }
-    if (file_reader_read(&file->reader, file->path, tensor->at + from, bytes, to, &error) == OPENPI_OK)
-        return;
-    memset(to, 0, bytes);
-    first_failure_keep(&file->failure, &error);
+    if (tensor->data) memcpy(to, (const char *)tensor->data + from, bytes);
+    else tensor->source->bytes(tensor, from, bytes, to);
 }
 
 /* Elements that are converted at once, on the reading thread's stack. */
@@ -421,24 +385,10 @@ static void read_wide(const tensor *wide, dtype type, int64_t first, int64_t cou
     }
 }
 
-void tensor_read(const tensor *tensor, dtype type, int64_t first, int64_t count, void *out) {
+/* What is stored as bytes, or in memory. */
+static void read_bytes(const tensor *tensor, dtype type, int64_t first, int64_t count, void *out) {
     size_t stored = dtype_bytes(tensor->type), wanted = dtype_bytes(type);
     char piece[PIECE * WIDEST];
-    if (count <= 0) return;
-    if (tensor->narrow_rows) {
-        read_wide(tensor, type, first, count, out);
-        return;
-    }
-    if (tensor->change) {
-        adapter_read(tensor->change, tensor->rounded, type, first, count, out);
-        return;
-    }
-    if (tensor_is_generated(tensor)) {
-        const synth_kernel *synth = synth_kernel_best();
-        if (type == DTYPE_BF16) synth->read_bf16(tensor, first, count, out);
-        else synth->read_f32(tensor, first, count, out);
-        return;
-    }
     if (tensor->type == type && !(tensor->rounded && type == DTYPE_F32)) {
         copy_bytes(tensor, (uint64_t)first * stored, (size_t)count * stored, out);
         return;
@@ -451,4 +401,11 @@ void tensor_read(const tensor *tensor, dtype type, int64_t first, int64_t count,
         else convert_to_f32(tensor->type, piece, (size_t)n, to);
         if (tensor->rounded && type == DTYPE_F32) convert_round(to, (size_t)n);
     }
+}
+
+void tensor_read(const tensor *tensor, dtype type, int64_t first, int64_t count, void *out) {
+    if (count <= 0) return;
+    if (tensor->narrow_rows) read_wide(tensor, type, first, count, out);
+    else if (source_of(tensor)->read && !tensor->data) tensor->source->read(tensor, type, first, count, out);
+    else read_bytes(tensor, type, first, count, out);
 }

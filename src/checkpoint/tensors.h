@@ -1,5 +1,5 @@
-/* A checkpoint's tensors: safetensors files, read when elements are asked for, or a generator of synthetic
- * ones. Any thread may read. */
+/* A checkpoint's tensors, whatever they are read from: names, shapes, elements when they are asked for.
+ * source.h is what stands behind them, open.h opens a checkpoint. Any thread may read. */
 #ifndef MODEL_TENSORS_H
 #define MODEL_TENSORS_H
 
@@ -15,40 +15,25 @@ typedef struct tensor {
     int rank;
     int64_t shape[TENSOR_RANK];
     int64_t count;               /* product of shape                                                      */
-    struct tensor_file *stored;  /* the file that has its bytes; NULL: none has                           */
-    uint64_t at;                 /* stored: its first byte in the file                                    */
-    struct orbax_part *part;     /* its place in an array of a JAX checkpoint; NULL: none                 */
+    const struct tensor_source *source;    /* how its elements are read (source.h); NULL: from `data`     */
+    void *place;                 /* the source's own                                                      */
+    uint64_t at;                 /* the source's own: its first byte in a file                            */
     int64_t narrow_rows, narrow_columns;   /* what is stored where zeros fill the rest; 0: all is         */
     int rounded;                 /* 1: read as bf16 values whatever is stored, see tensors_round          */
-    const struct adapter_change *change;   /* what an adapter adds to its elements (adapter.h); NULL: none */
     const void *data;            /* its bytes in memory (any alignment), see tensors_load; else NULL      */
-    uint64_t key;                /* generated: mix(fnv1a64(name) ^ seed)                                  */
-    double offset, scale;        /* generated: value = offset + scale·u                                   */
-    int64_t raise_from;          /* generated: elements from here on get +0.7 (dense.bias); else count    */
 } tensor;
+
+/* How elements are made that are stored nowhere: value = offset + scale·u (tests/golden/SYNTH.md). */
+typedef struct tensor_recipe {
+    uint64_t key;                /* mix(fnv1a64(name) ^ seed)                                             */
+    double offset, scale;
+    double raise;                /* added to elements from raise_from on                                  */
+    int64_t raise_from;          /* the tensor's count where none is raised                               */
+} tensor_recipe;
 
 typedef struct tensors tensors;
 struct pool;
 
-/* Opens a folder (model.safetensors, or the shards that model.safetensors.index.json names) or one
- * .safetensors file. */
-openpi_status tensors_open(const char *path, tensors **out, openpi_error *error);
-/* The same with options about a JAX checkpoint. */
-typedef enum missing_chunks {
-    MISSING_REFUSED,             /* unless the checkpoint says that chunks of zeros were not saved        */
-    MISSING_ZERO,                /* zeros, unless the checkpoint says that every chunk was saved          */
-    MISSING_UNSEEN,              /* nobody looks: names and shapes only are wanted                        */
-} missing_chunks;
-struct notes;
-typedef struct tensors_options {
-    int without_lora;            /* 1: its LoRA pairs are left out: the base as it was before the training */
-    missing_chunks missing;
-    struct notes *notes;         /* what is to be told; NULL: nobody                                      */
-} tensors_options;
-openpi_status tensors_open_with(const char *path, const tensors_options *options, tensors **out,
-                                openpi_error *error);
-/* The tensors of a synthetic checkpoint: nothing is stored. */
-openpi_status tensors_synthetic(const openpi_synthetic *synthetic, tensors **out, openpi_error *error);
 void tensors_close(tensors *tensors);
 /* "BF16": as safetensors writes it. */
 const char *dtype_name(dtype type);
@@ -59,23 +44,30 @@ const tensor *tensors_find(const tensors *tensors, const char *name);   /* NULL 
 /* A value of the file's __metadata__ map ("" key order as stored), NULL if absent. */
 const char *tensors_metadata(const tensors *tensors, const char *key);
 
-/* Neither in a file nor in memory: made by its recipe. */
-static inline int tensor_is_generated(const tensor *t) { return !t->stored && !t->data && !t->part; }
+/* NULL: the tensor is read, not generated. */
+const tensor_recipe *tensor_recipe_of(const tensor *tensor);
+static inline int tensor_is_generated(const tensor *t) { return tensor_recipe_of(t) != NULL; }
 
-/* Tensors of a JAX checkpoint can be read while their stage is the one in memory (orbax.h); those of other
- * checkpoints are of stage 0, always in reach, and there is no other stage. A tensor that an adapter changes
+/* When a tensor can be read. Zeros: at any place, at any time. */
+typedef struct tensor_order {
+    const void *array;           /* identifies the array that it has to be decoded from; NULL: none       */
+    int stage;                   /* it can be read while this stage is in memory; 0: always, once staged  */
+    int sequential;              /* 1: in ascending order, whole rows at a time, by one thread            */
+} tensor_order;
+tensor_order tensor_order_of(const tensor *tensor);
+
+/* Stages of a list: tensors of a JAX checkpoint can be read while their stage is the one in memory (orbax.h);
+ * those of other checkpoints are of stage 0, and there is no other stage. A tensor that an adapter changes
  * can be read once a stage was asked for. */
 int tensors_stages(const tensors *tensors);
-int tensor_stage(const tensor *tensor);
+static inline int tensor_stage(const tensor *t) { return tensor_order_of(t).stage; }
 openpi_status tensors_stage(const tensors *tensors, int stage, struct pool *pool, openpi_error *error);
-/* 1: to be read in ascending order, whole rows at a time, by one thread. */
-int tensor_is_sequential(const tensor *tensor);
+static inline int tensor_is_sequential(const tensor *t) { return tensor_order_of(t).sequential; }
 
-/* Another way through a JAX checkpoint than its stages: array after array, each in the order of its layers.
- * tensor_array identifies the array that a tensor has to be decoded from; NULL: it is of stage 0. tensor_hold
- * decodes the tensor's layer of it and drops the layer before; several threads may, each with arrays of its
- * own. tensor_release drops what the array holds. */
-const void *tensor_array(const tensor *tensor);
+/* Instead of stage after stage: array after array, each in the order of its layers. tensor_hold decodes the
+ * tensor's layer of its array and drops the layer before; several threads may, each with arrays of its own.
+ * tensor_release drops what the array holds. */
+static inline const void *tensor_array(const tensor *t) { return tensor_order_of(t).array; }
 /* Called by the thread that decodes, with the bytes that it has decoded since the call before. */
 typedef struct decode_watch {
     void (*decoded)(void *user, uint64_t bytes);
@@ -89,19 +81,6 @@ uint64_t tensor_stored_bytes(const tensor *tensor);
 static inline int64_t tensor_stored_count(const tensor *t) {
     return t->narrow_rows ? t->narrow_rows * t->narrow_columns : t->count;
 }
-
-/* The rank of the index-th array of a JAX checkpoint that LoRA changes, its name and its layers; 0: there are
- * not so many. */
-int tensors_lora(const tensors *tensors, int index, const char **array, int *layers);
-/* The arrays of LoRA that tensors_open_with has left out. */
-int tensors_lora_left_out(const tensors *tensors);
-/* The chunks of a JAX checkpoint that are zeros because they are not there; *why: the sentence that says so,
- * which is the list's. */
-int tensors_missing_chunks(const tensors *tensors, const char **why);
-/* NULL: none. */
-const struct adapter *tensors_adapter(const tensors *tensors);
-/* Heads of the vision tower where the checkpoint's layout tells; else 0. */
-int tensors_vision_heads(const tensors *tensors);
 
 /* openpi rounds every parameter of a JAX checkpoint to bf16 when it loads one. on 1: from here on the tensors
  * of such a checkpoint are read so, as fp32 too; 0: as they are stored. Those of others never are. What was

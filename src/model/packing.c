@@ -13,9 +13,8 @@
 
 #include "base/first_failure.h"
 #include "base/report.h"
-#include "model/chains.h"
 #include "checkpoint/damage.h"
-#include "checkpoint/synthetic/synth.h"
+#include "model/chains.h"
 
 enum { BLOCKS_PER_TASK = 8, SLICES = 64 };
 
@@ -137,12 +136,12 @@ static int is_generated(const device *device, const matrix_job *job) {
 static openpi_status generate(device *device, const matrix_job *job, openpi_error *error) {
     generated_matrix from = {.count = job->part_count, .column = job->column, .row_length = job->row_length};
     for (int i = 0; i < job->part_count; i++) {
-        const tensor *t = job->parts[i];
-        from.parts[i] = (generated_part){.key = t->key,
-                                         .offset = t->offset,
-                                         .scale = t->scale,
-                                         .raise = SYNTH_RAISE,
-                                         .raise_from = t->raise_from,
+        const tensor_recipe *r = tensor_recipe_of(job->parts[i]);
+        from.parts[i] = (generated_part){.key = r->key,
+                                         .offset = r->offset,
+                                         .scale = r->scale,
+                                         .raise = r->raise,
+                                         .raise_from = r->raise_from,
                                          .rows = job->rows[i]};
     }
     return device->backend->matrix_generate(device, job->matrix, &from, job->to, error);

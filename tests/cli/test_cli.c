@@ -1,6 +1,6 @@
 /* labels: command isa */
 /* The verbs beside run as a user meets them: status, words and files. */
-#include "checkpoint/tensors.h"
+#include "checkpoint/open.h"
 #include "tiny_command.h"
 
 static void test_synth_and_inspect(void **state) {

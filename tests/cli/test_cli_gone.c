@@ -14,7 +14,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "checkpoint/tensors.h"
+#include "checkpoint/open.h"
 #include "openpi.h"
 #include "orbax_database.h"
 #include "orbax_write.h"

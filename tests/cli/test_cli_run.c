@@ -1,6 +1,6 @@
 /* labels: command isa */
 /* openpi run as a user meets it: its results in every form, openpi's own answers, chunks, the plot. */
-#include "checkpoint/tensors.h"
+#include "checkpoint/open.h"
 #include "tiny_command.h"
 
 #include "policy_golden.h"

@@ -6,7 +6,7 @@
 #include "../support/scratch.h"
 #include "base/file.h"
 #include "fuzz.h"
-#include "checkpoint/tensors.h"
+#include "checkpoint/open.h"
 #include "policy/lerobot/lerobot.h"
 #include "policy/normalize.h"
 #include "policy/robots/robots.h"

@@ -3,7 +3,7 @@
  * reader to its bounds. */
 #include "base/file.h"
 #include "fuzz.h"
-#include "checkpoint/tensors.h"
+#include "checkpoint/open.h"
 
 openpi_status __wrap_file_reader_open(const char *path, file_reader *reader, openpi_error *error);
 void __wrap_file_reader_close(file_reader *reader);

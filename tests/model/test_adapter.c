@@ -27,11 +27,11 @@ static tensors *apply(const char *path, const char *folder) {
     adapter *adapter;
     WORKS(tensors_open(path, &list, &error));
     WORKS(adapter_open(folder, &adapter, &error));
-    tensors_add_adapter(list, adapter);
+    WORKS(adapter_give(adapter, list, &error));
     for (int i = 0; i < adapter_count(adapter); i++) {
         int place = tensors_index(list, adapter_target(adapter, i));
         assert_true(place >= 0);
-        WORKS(tensors_change(list, place, i, &error));
+        WORKS(adapter_apply(adapter, i, tensors_edit(list, place), &error));
     }
     WORKS(tensors_stage(list, 0, NULL, &error));
     return list;
@@ -165,10 +165,11 @@ static void replaced(void **state) {
         tensors_strip_prefix(list);
         WORKS(tensors_finish(list, &error));
         WORKS(adapter_open(place.folder, &adapter, &error));
-        tensors_add_adapter(list, adapter);
+        WORKS(adapter_give(adapter, list, &error));
         assert_int_equal(adapter_count(adapter), 2);
         for (int c = 0; c < 2; c++)
-            WORKS(tensors_change(list, tensors_index(list, adapter_target(adapter, c)), c, &error));
+            WORKS(adapter_apply(adapter, c, tensors_edit(list, tensors_index(list, adapter_target(adapter, c))),
+                                &error));
         WORKS(tensors_stage(list, 0, NULL, &error));
         tensor_read_f32(tensors_find(list, "state_proj.weight"), 0, 77 * 12, read);
         assert_memory_equal(read, weight, sizeof read);
@@ -403,9 +404,10 @@ static void bad_tensors(void **state) {
         text_write(place.folder, "adapter_config.json", config);
         WORKS(tensors_open(place.folder, &list, &error));
         openpi_status status = adapter_open(place.folder, &adapter, &error);
-        if (status == OPENPI_OK) tensors_add_adapter(list, adapter);
+        if (status == OPENPI_OK) status = adapter_give(adapter, list, &error);
         for (int c = 0; status == OPENPI_OK && c < adapter_count(adapter); c++)
-            status = tensors_change(list, tensors_index(list, adapter_target(adapter, c)), c, &error);
+            status = adapter_apply(
+                adapter, c, tensors_edit(list, tensors_index(list, adapter_target(adapter, c))), &error);
         if (status != rows[i].status || !strstr(error.message, rows[i].piece))
             fail_msg("row %d: %s, \"%s\", expected \"%s\"", (int)i, openpi_status_text(status), error.message,
                      rows[i].piece);
@@ -579,7 +581,7 @@ static void what_lacks_is_told(void **state) {
         list_write(&base, place.folder, "model.safetensors");
         adapter_write(&change, place.folder, fields);
         tensors *list = apply(scratch_path(&place, "model.safetensors"), place.folder);
-        adapter_tell(tensors_adapter(list), list, &told);
+        adapter_tell(adapter_of(list), list, &told);
         const char *text = notes_get(&told, 0, &warning);
         if (!text != !rows[i].piece || (text && (!strstr(text, rows[i].piece) || !warning)))
             fail_msg("row %zu: \"%s\"", i, text ? text : "nothing is told");

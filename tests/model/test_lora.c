@@ -152,10 +152,10 @@ static void test_merged(void **state) {
         numbers w = write_numbers(folder.folder, t->w, t->w_type, t->rank, t->shape, 1);
         numbers a = write_factor(folder.folder, t, 'a'), b = write_factor(folder.folder, t, 'b');
         WORKS(tensors_open(folder.folder, &list, &error));
-        assert_int_equal(tensors_lora(list, 0, &name, &layers), t->lora_rank);
+        assert_int_equal(orbax_lora(orbax_of(list), 0, &name, &layers), t->lora_rank);
         assert_string_equal(name, t->w);
         assert_int_equal(layers, t->shape[0]);
-        assert_int_equal(tensors_lora(list, 1, &name, &layers), 0);
+        assert_int_equal(orbax_lora(orbax_of(list), 1, &name, &layers), 0);
         assert_int_equal(tensors_stages(list), 1 + t->shape[0]);
         for (int turn = 0; turn <= t->shape[0]; turn++) {
             int layer = turn < t->shape[0] ? turn : 0;

@@ -16,7 +16,7 @@
 #include "folder_copy.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/jax/ocdbt.h"
-#include "checkpoint/tensors.h"
+#include "checkpoint/open.h"
 #include "policy_golden.h"
 #include "scratch.h"
 

@@ -18,7 +18,7 @@
 #include "base/sanitizer.h"
 #include "folder_copy.h"
 #include "checkpoint/jax/ocdbt.h"
-#include "checkpoint/tensors.h"
+#include "checkpoint/open.h"
 #include "policy_golden.h"
 #include "scratch.h"
 
@@ -224,7 +224,7 @@ static void test_flipped_chunks(void **state) {
 
 static const char *gone(const char *root, const char *metadata, missing_chunks missing, int *chunks) {
     static openpi_error error;
-    const tensors_options options = {.missing = missing};
+    const orbax_options options = {.missing = missing};
     tensors *list = NULL;
     const char *why = "";
     static char told[500];
@@ -234,7 +234,7 @@ static const char *gone(const char *root, const char *metadata, missing_chunks m
     if (metadata) WORKS(file_write(path, metadata, strlen(metadata), &error));
     free(path);
     openpi_status status = tensors_open_with(root, &options, &list, &error);
-    *chunks = status == OPENPI_OK ? tensors_missing_chunks(list, &why) : -1;
+    *chunks = status == OPENPI_OK ? orbax_missing_chunks(orbax_of(list), &why) : -1;
     snprintf(told, sizeof told, "%s", status == OPENPI_OK ? why : error.message);
     tensors_close(list);
     return told;

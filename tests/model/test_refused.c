@@ -13,7 +13,7 @@
 #include "folder_copy.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/jax/orbax_folder.h"
-#include "checkpoint/tensors.h"
+#include "checkpoint/open.h"
 #include "ocdbt_write.h"
 #include "policy_golden.h"
 #include "scratch.h"

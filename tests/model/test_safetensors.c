@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/json.h"
-#include "checkpoint/tensors.h"
+#include "checkpoint/open.h"
 #include "scratch.h"
 
 static openpi_error error = OPENPI_ERROR_INIT;

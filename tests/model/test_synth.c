@@ -45,7 +45,7 @@ static uint64_t hash_range(const synth_kernel *k, const tensor *t, int64_t first
     bf16 block[BLOCK];
     while (count > 0) {
         int64_t now = count < BLOCK ? count : BLOCK;
-        k->read_bf16(t, first, now, block);
+        k->read_bf16(tensor_recipe_of(t), first, now, block);
         h = hash_fnv1a64(h, block, (size_t)now * sizeof *block);
         first += now;
         count -= now;
@@ -117,13 +117,13 @@ static void test_ranges(void **state) {
         float whole[COUNT], part[COUNT];
         bf16 half[COUNT];
         int64_t all = t->count < COUNT ? t->count : COUNT;
-        synth_scalar.read_f32(t, 0, all, whole);
+        synth_scalar.read_f32(tensor_recipe_of(t), 0, all, whole);
         for (int level = 0; level < SYNTH_KERNELS; level++) {
             const synth_kernel *k = synth_kernel_at(level);
             for (int64_t first = 0; k && first < all; first++)
                 for (int64_t count = 1; first + count <= all; count += 7) {
-                    k->read_f32(t, first, count, part);
-                    k->read_bf16(t, first, count, half);
+                    k->read_f32(tensor_recipe_of(t), first, count, part);
+                    k->read_bf16(tensor_recipe_of(t), first, count, half);
                     assert_memory_equal(part, whole + first, (size_t)count * sizeof *part);
                     for (int64_t i = 0; i < count; i++) assert_int_equal(half[i], float_to_bf16(part[i]));
                 }
@@ -247,7 +247,7 @@ static void check_written(const char *folder, const openpi_synthetic *synthetic,
         assert_true(a->count == b->count);
         bf16 *x = malloc((size_t)a->count * sizeof *x), *y = malloc((size_t)a->count * sizeof *y);
         tensor_read_bf16(a, 0, a->count, x);
-        synth_scalar.read_bf16(b, 0, b->count, y);
+        synth_scalar.read_bf16(tensor_recipe_of(b), 0, b->count, y);
         assert_memory_equal(x, y, (size_t)a->count * sizeof *x);
         free(x);
         free(y);

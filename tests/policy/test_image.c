@@ -13,7 +13,7 @@
 #include <jansson.h>
 
 #include "base/file.h"
-#include "checkpoint/tensors.h"
+#include "checkpoint/open.h"
 #include "policy/pictures/image.h"
 #include "policy/orientation.h"
 #include "structs.h"

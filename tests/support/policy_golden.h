@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "checkpoint/tensors.h"
+#include "checkpoint/open.h"
 #include "openpi.h"
 
 #define WORKS(call)                                                                        \

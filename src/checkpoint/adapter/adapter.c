@@ -6,27 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/convert.h"
 #include "base/file.h"
 #include "base/finite.h"
 #include "base/first_failure.h"
 #include "base/report.h"
+#include "checkpoint/adapter/adapter_change.h"
 #include "checkpoint/adapter/adapter_config.h"
-#include "checkpoint/jax/lora.h"
+#include "checkpoint/safetensors/safetensors.h"
+#include "checkpoint/source.h"
 #include "checkpoint/tensor_names.h"
 #include "checkpoint/tensors_build.h"
 
 enum { NAME_BYTES = ADAPTER_NAME_BYTES };
-
-struct adapter_change {
-    char target[NAME_BYTES];     /* the weight's name in the checkpoint                                   */
-    const tensor *a, *b;         /* b NULL: a replaces the weight                                         */
-    int rank, applied;
-    double factor;
-    tensor base;                 /* the weight without the change                                         */
-    float *a_values, *b_values;  /* NULL: not staged                                                      */
-    struct adapter *adapter;
-};
 
 struct adapter {
     char *folder;
@@ -127,7 +118,7 @@ static openpi_status add_pair(adapter *adapter, const tensor *t, openpi_error *e
     TRY(find_half(adapter, t, &other, error));
     if (ends(t->name, tail_b)) return OPENPI_OK;               /* added with its A */
     adapter_change *c = &adapter->changes[adapter->count++];
-    *c = (adapter_change){.a = t, .b = other, .adapter = adapter};
+    *c = (adapter_change){.a = t, .b = other, .failure = &adapter->failure};
     if (!target_of(t->name, sizeof tail_a - 1, ".weight", c->target) || !module_of(t, module))
         return bad_name(t, error);
     return check_pair(adapter, c, module, error);
@@ -140,7 +131,7 @@ static openpi_status add_whole(adapter *adapter, const tensor *t, openpi_error *
     adapter_change *c = &adapter->changes[adapter->count++];
     size_t tail = 0;
     const char *with = "";
-    *c = (adapter_change){.a = t, .adapter = adapter};
+    *c = (adapter_change){.a = t, .failure = &adapter->failure};
     for (int i = 0; i < 2 && !tail; i++) {
         if (ends(t->name, wrapped[i])) tail = strlen(wrapped[i]), with = ".weight";
         else if (ends(t->name, wrapped_bias[i])) tail = strlen(wrapped_bias[i]), with = ".bias";
@@ -179,7 +170,7 @@ static openpi_status open_file(adapter *adapter, openpi_error *error) {
          *pickle = file_join(adapter->folder, "adapter_model.bin");
     openpi_status status;
     if (!path || !pickle) status = report_no_memory(error, strlen(adapter->folder) + 32, adapter->folder);
-    else if (file_exists(path)) status = tensors_open(path, &adapter->tensors, error);
+    else if (file_exists(path)) status = safetensors_open(path, &adapter->tensors, error);
     else
         status = report(error, OPENPI_NOT_FOUND,
                         "%s: adapter_config.json without adapter_model.safetensors%s", adapter->folder,
@@ -213,6 +204,28 @@ void adapter_close(adapter *adapter) {
     free(adapter->folder);
     free(adapter);
 }
+
+/* ---- a list's ---- */
+
+static void close_adapter(void *store) { adapter_close(store); }
+static void release_adapter(void *store) { adapter_release(store); }
+static openpi_status check_adapter(const void *store, openpi_error *error) {
+    return adapter_check(store, error);
+}
+
+static openpi_status stage_adapter(void *store, int stage, struct pool *pool, openpi_error *error) {
+    (void)stage, (void)pool;
+    return adapter_stage(store, error);
+}
+
+static const tensor_store store_functions = {
+    .close = close_adapter, .close_files = release_adapter, .check = check_adapter, .stage = stage_adapter};
+
+openpi_status adapter_give(adapter *adapter, tensors *list, openpi_error *error) {
+    return tensors_own(list, &store_functions, adapter, error);
+}
+
+const adapter *adapter_of(const tensors *list) { return tensors_owned(list, &store_functions); }
 
 /* ---- applying ---- */
 
@@ -248,9 +261,11 @@ static openpi_status apply_pair(adapter_change *c, tensor *t, openpi_error *erro
     if (c->a->shape[1] != t->shape[1]) return bad_shape(c->a, t, expected, error);
     snprintf(expected, sizeof expected, "[%lld, %d]", (long long)t->shape[0], c->rank);
     if (c->b->shape[0] != t->shape[0]) return bad_shape(c->b, t, expected, error);
+    if (t->source && t->source->keep) t->source->keep(t);
     c->base = *t;
     t->type = DTYPE_F32;
-    t->change = c;
+    t->source = &adapter_source;
+    t->place = c;
     return OPENPI_OK;
 }
 
@@ -263,9 +278,9 @@ static openpi_status apply_whole(const adapter_change *c, tensor *t, openpi_erro
                       c->a->file, c->a->name, dtype_name(c->a->type));
     t->file = c->a->file;
     t->type = c->a->type;
-    t->stored = c->a->stored;
+    t->source = c->a->source;
+    t->place = c->a->place;
     t->at = c->a->at;
-    t->part = NULL;
     return OPENPI_OK;
 }
 
@@ -324,41 +339,4 @@ void adapter_release(adapter *adapter) {
 openpi_status adapter_check(const adapter *adapter, openpi_error *error) {
     TRY(first_failure_report(&adapter->failure, error));
     return tensors_check(adapter->tensors, error);
-}
-
-/* ---- reading ---- */
-
-enum { PIECE = 4096 };           /* elements that become bf16 at once, on the reading thread's stack */
-
-/* Elements first … of W + factor·B·A, row after row. */
-static void read_f32(const adapter_change *c, int64_t first, int64_t count, float *out) {
-    int64_t columns = c->base.shape[1];
-    tensor_read_f32(&c->base, first, count, out);
-    for (int64_t n; count; first += n, out += n, count -= n) {
-        int64_t row = first / columns, column = first % columns;
-        n = columns - column < count ? columns - column : count;
-        lora_change(c->b_values + row * c->rank, c->a_values + column, c->rank, columns, (float)c->factor, n,
-                    out);
-    }
-}
-
-void adapter_read(const adapter_change *c, int rounded, dtype type, int64_t first, int64_t count, void *out) {
-    float piece[PIECE];
-    if (!c->a_values || !c->b_values) {
-        openpi_error error = OPENPI_ERROR_INIT;
-        report(&error, OPENPI_BAD_ARGUMENT, "tensor \"%s\" is read before its adapter was", c->target);
-        first_failure_keep(&c->adapter->failure, &error);
-        memset(out, 0, (size_t)count * dtype_bytes(type));
-        return;
-    }
-    if (type == DTYPE_F32) {
-        read_f32(c, first, count, out);
-        if (rounded) convert_round(out, (size_t)count);
-        return;
-    }
-    for (int64_t at = 0; at < count; at += PIECE) {
-        int64_t n = count - at < PIECE ? count - at : PIECE;
-        read_f32(c, first + at, n, piece);
-        convert_to_bf16(DTYPE_F32, piece, (size_t)n, (bf16 *)out + at);
-    }
 }

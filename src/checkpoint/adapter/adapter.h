@@ -31,8 +31,8 @@ void adapter_module(const adapter *adapter, int index, char module[ADAPTER_NAME_
 const struct adapter_config *adapter_settings(const adapter *adapter);
 /* The rank of a pair, and what B·A is multiplied by; 0: the weight is replaced. */
 int adapter_rank(const adapter *adapter, int index, double *factor);
-/* Makes the checkpoint's tensor a changed one: its type is F32 for a pair, the adapter's own for a
- * replacement. The shapes must fit, and once each. */
+/* Makes the checkpoint's tensor a changed one: its source wraps the one that it had, and its type is F32; a
+ * replacement has the adapter's source and type. The shapes must fit, and once each. */
 openpi_status adapter_apply(adapter *adapter, int index, tensor *tensor, openpi_error *error);
 
 /* Reads the factors of the pairs that were applied, once, and refuses what is not finite. */
@@ -42,10 +42,10 @@ void adapter_release(adapter *adapter);
 /* The sentence of the first read that failed. */
 openpi_status adapter_check(const adapter *adapter, openpi_error *error);
 
-/* tensor_read of a changed tensor. rounded: to bf16 values, also where fp32 is asked for. */
-typedef struct adapter_change adapter_change;
-void adapter_read(const adapter_change *change, int rounded, dtype type, int64_t first, int64_t count,
-                  void *out);
+/* The list owns the adapter from here on, also where it fails: closes, stages, checks and releases it. */
+openpi_status adapter_give(adapter *adapter, tensors *list, openpi_error *error);
+/* The adapter that a list owns; NULL: none. */
+const adapter *adapter_of(const tensors *list);
 
 /* Tells what the config promises and the file lacks: modules without tensors, layers between those that are
  * changed, and a factor of 0. `base`: the checkpoint's tensors (adapter_missing.c). */

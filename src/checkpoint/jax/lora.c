@@ -6,6 +6,7 @@
 
 #include "base/convert.h"
 #include "base/report.h"
+#include "checkpoint/low_rank.h"
 
 /* ---- names ---- */
 
@@ -130,36 +131,16 @@ openpi_status lora_layer(lora *lora, int64_t layer, openpi_error *error) {
     return OPENPI_OK;
 }
 
-/* Columns at once: b's stay in the first cache. */
-enum { BLOCK = 256 };
-
-/* to[n] += factor · a[rank] · b[rank][n], whose rows are `columns` apart. Inlined: loops of a constant n are
- * vectorised. */
-static inline __attribute__((always_inline)) void add_block(const float *a, const float *b, int64_t rank,
-                                                            int64_t columns, float factor, int n, float *to) {
-    float change[BLOCK] = {0};
-    for (int64_t k = 0; k < rank; k++)
-        for (int c = 0; c < n; c++) change[c] += a[k] * b[k * columns + c];
-    for (int c = 0; c < n; c++) to[c] += factor * change[c];
-}
-
-void lora_change(const float *a, const float *b, int64_t rank, int64_t columns, float factor, int64_t count,
-                 float *to) {
-    for (; count >= BLOCK; count -= BLOCK, b += BLOCK, to += BLOCK)
-        add_block(a, b, rank, columns, factor, BLOCK, to);
-    if (count) add_block(a, b, rank, columns, factor, (int)count, to);
-}
-
 void lora_merge(const lora *lora, dtype type, const void *w, int64_t line, int64_t count, float *out) {
     int64_t columns = lora->columns, rank = lora->rank;
     convert_to_f32(type, w, (size_t)(count * columns), out);
-    for (int64_t first = 0; first < columns; first += BLOCK) {
-        int64_t width = columns - first < BLOCK ? columns - first : BLOCK;
+    for (int64_t first = 0; first < columns; first += LOW_RANK_BLOCK) {
+        int64_t width = columns - first < LOW_RANK_BLOCK ? columns - first : LOW_RANK_BLOCK;
         for (int64_t i = 0; i < count; i++) {
             const float *a = lora->factors[LORA_A].values + (line + i) * rank;
             const float *b =
                 lora->factors[LORA_B].values + (line + i) / lora->rows * rank * columns + first;
-            lora_change(a, b, rank, columns, 1, width, out + i * columns + first);
+            low_rank_add(a, b, rank, columns, 1, width, out + i * columns + first);
         }
     }
 }

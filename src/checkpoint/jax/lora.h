@@ -37,8 +37,4 @@ void lora_rewind(lora *lora);
 /* out[count][columns] = W + a·b in fp32, for `count` lines of W in that layer, the first of them `line`. */
 void lora_merge(const lora *lora, dtype type, const void *w, int64_t line, int64_t count, float *out);
 
-/* to[count] += factor · a[rank] · b[rank][count] in fp32, where b's rows are `columns` apart. */
-void lora_change(const float *a, const float *b, int64_t rank, int64_t columns, float factor, int64_t count,
-                 float *to);
-
 #endif

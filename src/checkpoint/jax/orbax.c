@@ -9,11 +9,13 @@
 #include "base/first_failure.h"
 #include "base/notes.h"
 #include "base/report.h"
+#include "base/threads.h"
 #include "base/utf8.h"
 #include "checkpoint/jax/ocdbt.h"
 #include "checkpoint/jax/orbax_array.h"
 #include "checkpoint/jax/orbax_folder.h"
 #include "checkpoint/jax/orbax_gaps.h"
+#include "checkpoint/source.h"
 
 struct orbax {
     char *folder;
@@ -138,41 +140,30 @@ static openpi_status find_gaps(orbax *o, missing_chunks missing, openpi_error *e
     return orbax_gaps_end(&o->gaps, missing, error);
 }
 
-openpi_status orbax_open(const char *params, const tensors_options *options, tensors *list, orbax **out,
-                         openpi_error *error) {
-    orbax *o = calloc(1, sizeof *o);
-    if (!o) return report_no_memory(error, sizeof *o, params);
-    o->without_lora = options->without_lora;
-    o->folder = strdup(params);
-    openpi_status status = o->folder ? OPENPI_OK : report_no_memory(error, strlen(params), params);
-    if (status == OPENPI_OK)
-        status = orbax_folder_is_database(params) ? ocdbt_open(params, &o->values, error)
-                                                  : orbax_folder_list(params, &o->values, error);
-    if (status == OPENPI_OK) status = add_arrays(o, list, error);
-    if (status == OPENPI_OK && options->missing != MISSING_UNSEEN)
-        status = find_gaps(o, options->missing, error);
-    if (status == OPENPI_OK && o->gaps.chunks) notes_add(options->notes, 1, "%s", o->gaps.why);
-    if (status == OPENPI_OK)
-        *out = o;
-    else
-        orbax_close(o);
-    return status;
-}
-
-void orbax_release(orbax *o) {
+static void release_orbax(void *store) {
+    orbax *o = store;
     for (int i = 0; i < o->count; i++) orbax_array_release(&o->arrays[i]);
 }
 
-void orbax_close(orbax *o) {
-    if (!o) return;
+static void close_orbax(void *store) {
+    orbax *o = store;
     for (int i = 0; i < o->count; i++) orbax_array_close(&o->arrays[i]);
     values_close(o->values);
     free(o->folder);
     free(o);
 }
 
-void orbax_round(orbax *o, int on) {
-    for (int i = 0; i < o->count; i++) orbax_array_round(&o->arrays[i], on);
+static openpi_status open_orbax(orbax *o, const char *params, const orbax_options *options, tensors *list,
+                                openpi_error *error) {
+    o->without_lora = options->without_lora;
+    o->folder = strdup(params);
+    if (!o->folder) return report_no_memory(error, strlen(params), params);
+    TRY(orbax_folder_is_database(params) ? ocdbt_open(params, &o->values, error)
+                                         : orbax_folder_list(params, &o->values, error));
+    TRY(add_arrays(o, list, error));
+    if (options->missing != MISSING_UNSEEN) TRY(find_gaps(o, options->missing, error));
+    if (o->gaps.chunks) notes_add(options->notes, 1, "%s", o->gaps.why);
+    return OPENPI_OK;
 }
 
 /* ---- stages ---- */
@@ -199,9 +190,11 @@ static void stage_task(void *argument, int which, int worker) {
     if (orbax_array_hold(a, layer, NULL, &error) != OPENPI_OK) first_failure_keep(&s->failure, &error);
 }
 
-int orbax_stages(const orbax *o) { return o->stages; }
+static int orbax_stages(const void *store) { return ((const orbax *)store)->stages; }
 
-openpi_status orbax_stage(orbax *o, int stage, pool *pool, openpi_error *error) {
+/* Arrays side by side; pool NULL: by the calling thread. Back to an earlier stage decodes from the start. */
+static openpi_status stage_orbax(void *store, int stage, pool *pool, openpi_error *error) {
+    orbax *o = store;
     staging s = {.orbax = o, .stage = stage};
     if (pool)
         pool_run(pool, stage_task, &s, o->count);
@@ -210,80 +203,21 @@ openpi_status orbax_stage(orbax *o, int stage, pool *pool, openpi_error *error) 
     return first_failure_report(&s.failure, error);
 }
 
-/* ---- parts ---- */
-
-dtype orbax_part_type(const orbax_part *part) { return part->array->type; }
-
-void orbax_part_keep(orbax_part *part) { part->array->kept = 1; }
-
-dtype orbax_part_stored_type(const orbax_part *part) { return part->array->zarr.type; }
-
-int orbax_part_stage(const orbax_part *part) {
-    return part->array->stage ? part->array->stage + orbax_part_layer(part) : 0;
+static void round_orbax(void *store, int on) {
+    orbax *o = store;
+    for (int i = 0; i < o->count; i++) orbax_array_round(&o->arrays[i], on);
 }
 
-int orbax_part_is_sequential(const orbax_part *part) { return part->array->sequential; }
+/* ---- the list's ---- */
 
-const void *orbax_part_array(const orbax_part *part) {
-    return part->array->stage || part->array->sequential ? part->array : NULL;
+static openpi_status check_orbax(const void *store, openpi_error *error) {
+    return first_failure_report(&((const orbax *)store)->failure, error);
 }
 
-openpi_status orbax_part_hold(const orbax_part *part, const decode_watch *watch, openpi_error *error) {
-    orbax_array *a = part->array;
-    return a->sequential ? OPENPI_OK : orbax_array_hold(a, orbax_part_layer(part), watch, error);
-}
+static int orbax_files(const void *store) { return values_files(((const orbax *)store)->values); }
 
-void orbax_part_release(const orbax_part *part) { orbax_array_release(part->array); }
-
-void orbax_part_read(const orbax_part *part, uint64_t from, size_t bytes, void *out) {
-    orbax_array *a = part->array;
-    const char *data = orbax_part_data(part);
-    openpi_error error = OPENPI_ERROR_INIT;
-    if (data) {
-        memcpy(out, data + from, bytes);
-        return;
-    }
-    openpi_status status = a->sequential
-                               ? orbax_array_read(a, from, bytes, out, &error)
-                               : report(&error, OPENPI_BAD_ARGUMENT,
-                                        "array \"%s\" is read before its layer was decoded", a->zarr.name);
-    if (status == OPENPI_OK) return;
-    memset(out, 0, bytes);
-    first_failure_keep(a->failure, &error);
-}
-
-openpi_status orbax_check(const orbax *o, openpi_error *error) {
-    return first_failure_report(&o->failure, error);
-}
-
-int orbax_lora(const orbax *o, int index, const char **array, int *layers) {
-    for (int i = 0; i < o->count; i++) {
-        if (!o->arrays[i].lora || index--) continue;
-        *array = o->arrays[i].rule->array;
-        *layers = o->arrays[i].layers;
-        return (int)o->arrays[i].lora->rank;
-    }
-    return 0;
-}
-
-int orbax_missing_chunks(const orbax *o, const char **why) {
-    *why = o->gaps.why;
-    return o->gaps.chunks;
-}
-
-int orbax_lora_left_out(const orbax *o) { return o->left_out; }
-
-int orbax_vision_heads(const orbax *o) {
-    int query = find_array(o, array_vision_heads);
-    return query < 0 ? 0 : (int)o->arrays[query].zarr.shape[2];
-}
-
-/* ---- what it is ---- */
-
-int orbax_files(const orbax *o) { return values_files(o->values); }
-
-const char *orbax_file(const orbax *o, int index, uint64_t *bytes) {
-    const char *path = values_file(o->values, index);
+static const char *orbax_file(const void *store, int index, uint64_t *bytes) {
+    const char *path = values_file(((const orbax *)store)->values, index);
     openpi_error unused = OPENPI_ERROR_INIT;
     file_reader reader;
     *bytes = 0;
@@ -293,10 +227,55 @@ const char *orbax_file(const orbax *o, int index, uint64_t *bytes) {
     return path;
 }
 
+static const tensor_store store_functions = {.close = close_orbax,
+                                             .close_files = release_orbax,
+                                             .check = check_orbax,
+                                             .stages = orbax_stages,
+                                             .stage = stage_orbax,
+                                             .round = round_orbax,
+                                             .files = orbax_files,
+                                             .file = orbax_file};
+
+openpi_status orbax_read(tensors *list, const char *params, const orbax_options *options,
+                         openpi_error *error) {
+    orbax *o = calloc(1, sizeof *o);
+    if (!o) return report_no_memory(error, sizeof *o, params);
+    TRY(tensors_own(list, &store_functions, o, error));
+    return open_orbax(o, params, options, list, error);
+}
+
+const orbax *orbax_of(const tensors *list) { return tensors_owned(list, &store_functions); }
+
+/* ---- what it is ---- */
+
+int orbax_lora(const orbax *o, int index, const char **array, int *layers) {
+    for (int i = 0; o && i < o->count; i++) {
+        if (!o->arrays[i].lora || index--) continue;
+        *array = o->arrays[i].rule->array;
+        *layers = o->arrays[i].layers;
+        return (int)o->arrays[i].lora->rank;
+    }
+    return 0;
+}
+
+int orbax_missing_chunks(const orbax *o, const char **why) {
+    *why = o ? o->gaps.why : "";
+    return o ? o->gaps.chunks : 0;
+}
+
+int orbax_lora_left_out(const orbax *o) { return o ? o->left_out : 0; }
+
+int orbax_vision_heads(const orbax *o) {
+    int query = o ? find_array(o, array_vision_heads) : -1;
+    return query < 0 ? 0 : (int)o->arrays[query].zarr.shape[2];
+}
+
 openpi_status orbax_describe(const orbax *o, json_t **out, openpi_error *error) {
     long long *steps, step;
     int count, arrays = 0;
     char name[256];
+    *out = NULL;
+    if (!o) return OPENPI_OK;
     openpi_status status = orbax_folder_steps(o->folder, &steps, &count, &step, error);
     for (int i = 0; i < values_count(o->values); i++)
         arrays += array_name(values_at(o->values, i)->key, name, sizeof name) != NULL;

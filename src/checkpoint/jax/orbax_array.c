@@ -93,12 +93,12 @@ openpi_status orbax_array_tensors(orbax_array *a, tensors *list, const char *fol
         t.shape[1] = a->channels;
         t.shape[2] = t.shape[3] = 14;
     }
-    t.raise_from = t.count;
+    t.source = &orbax_source;
     for (int i = 0; i < a->layers * a->parts; i++) {
         char name[256];
         snprintf(name, sizeof name, a->rule->tensors[i % a->parts], i / a->parts);
         t.name = name;
-        t.part = &a->tensors[i];
+        t.place = &a->tensors[i];
         TRY(tensors_add(list, &t, error));
     }
     return OPENPI_OK;

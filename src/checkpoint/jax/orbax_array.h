@@ -5,14 +5,14 @@
 
 #include "base/first_failure.h"
 #include "checkpoint/jax/lora.h"
-#include "checkpoint/jax/orbax.h"
 #include "checkpoint/jax/orbax_names.h"
-#include "checkpoint/tensors_build.h"
 #include "checkpoint/jax/zarr_reader.h"
+#include "checkpoint/tensors_build.h"
 
-struct orbax_part {
+/* One tensor's place in its array. */
+typedef struct orbax_part {
     struct orbax_array *array;
-};
+} orbax_part;
 
 typedef struct orbax_array {
     const array_rule *rule;
@@ -31,7 +31,7 @@ typedef struct orbax_array {
     char *data;                  /* the layer that is held, or all; sequential: one line; or NULL         */
     int held;                    /* that layer, of stage 0 the last one; -1: none                         */
     int64_t last_line;           /* sequential: the line in `data`; -1: none                              */
-    struct orbax_part *tensors;  /* [layers][parts]                                                       */
+    orbax_part *tensors;         /* [layers][parts]                                                       */
     first_failure *failure;      /* the checkpoint's first failed read                                    */
 } orbax_array;
 
@@ -40,6 +40,8 @@ openpi_status orbax_array_open(const array_rule *rule, const values *values, con
                                openpi_error *error);
 void orbax_array_close(orbax_array *a);
 openpi_status orbax_array_tensors(orbax_array *a, tensors *list, const char *folder, openpi_error *error);
+/* How these are read; a tensor's `place` is its orbax_part (orbax_source.c). */
+extern const struct tensor_source orbax_source;
 
 /* 1: matrices of all layers, too large for stage 0. */
 int orbax_array_is_stacked(const orbax_array *a);

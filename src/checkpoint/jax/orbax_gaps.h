@@ -6,7 +6,7 @@
 #ifndef MODEL_ORBAX_GAPS_H
 #define MODEL_ORBAX_GAPS_H
 
-#include "checkpoint/tensors.h"
+#include "checkpoint/jax/orbax.h"
 #include "checkpoint/jax/zarr.h"
 
 enum { ORBAX_GAP = 500 };

@@ -4,15 +4,17 @@
  * data_offsets), and the data. Nothing in it is believed: the tensors must lie in the data without
  * overlap, without a hole and to its last byte, so a file cut anywhere is refused. The data are read from
  * the file only when elements are needed. The format: github.com/huggingface/safetensors. */
+#include "checkpoint/safetensors/safetensors.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
-#include "base/notes.h"
 #include "base/report.h"
-#include "checkpoint/jax/orbax_folder.h"
-#include "checkpoint/quantised.h"
+#include "checkpoint/safetensors/file_source.h"
+#include "checkpoint/safetensors/quantised.h"
+#include "checkpoint/safetensors/wrong_file.h"
 #include "checkpoint/tensors_build.h"
 
 enum { HEADER_LIMIT = 64 << 20, PREFIX_BYTES = 8 };
@@ -169,9 +171,9 @@ static openpi_status check_metadata(json_t *metadata, const char *file, openpi_e
 
 /* header: an object. Its tensors join the list; data: where in the file they begin; list: has space for
  * all of them. */
-static openpi_status add_tensors(tensors *tensors, json_t *header, struct tensor_file *stored, uint64_t data,
+static openpi_status add_tensors(tensors *tensors, json_t *header, file_source *stored, uint64_t data,
                                  uint64_t data_bytes, placed *list, openpi_error *error) {
-    const char *name, *file = tensor_file_path(stored);
+    const char *name, *file = file_source_path(stored);
     json_t *entry;
     size_t count = 0;
     TRY(quantised_refuse(header, file, error));
@@ -182,9 +184,7 @@ static openpi_status add_tensors(tensors *tensors, json_t *header, struct tensor
     TRY(check_places(list, count, file, data_bytes, error));
     for (size_t i = 0; i < count; i++) {
         tensor *t = &list[i].tensor;
-        t->stored = stored;
-        t->at = data + list[i].begin;
-        t->raise_from = t->count;
+        file_source_set(stored, data + list[i].begin, t);
         TRY(tensors_add(tensors, t, error));
     }
     return OPENPI_OK;
@@ -219,8 +219,7 @@ static openpi_status parse_header(const char *path, const file_reader *reader, j
     return status;
 }
 
-/* One file's tensors join the list. */
-static openpi_status read_file(tensors *tensors, const char *path, openpi_error *error) {
+openpi_status safetensors_read(tensors *tensors, const char *path, openpi_error *error) {
     file_reader reader;
     json_t *header, *metadata;
     uint64_t header_bytes = 0;
@@ -231,7 +230,7 @@ static openpi_status read_file(tensors *tensors, const char *path, openpi_error 
         return status;
     }
     uint64_t data = PREFIX_BYTES + header_bytes;
-    struct tensor_file *file;
+    file_source *file;
     metadata = json_object_get(header, "__metadata__");
     if (metadata) status = check_metadata(metadata, path, error);
     if (status != OPENPI_OK) {
@@ -241,7 +240,7 @@ static openpi_status read_file(tensors *tensors, const char *path, openpi_error 
     }
     size_t list_bytes = (json_object_size(header) + 1) * sizeof(placed);
     placed *list = NULL;
-    status = tensors_add_file(tensors, path, reader, json_incref(metadata), &file, error);
+    status = file_source_add(tensors, path, reader, json_incref(metadata), &file, error);
     if (status == OPENPI_OK && !(list = malloc(list_bytes)))
         status = report_no_memory(error, list_bytes, path);
     if (status == OPENPI_OK)
@@ -280,7 +279,7 @@ static openpi_status read_shards(tensors *tensors, const char *folder, const cha
         int first = tensors_count(tensors);
         openpi_status status = json_object_set_new(seen, shard, json_true())
                                    ? report_no_memory(error, strlen(shard), index)
-                                   : read_file(tensors, path, error);
+                                   : safetensors_read(tensors, path, error);
         free(path);
         TRY(status);
         for (int i = first; i < tensors_count(tensors); i++) {
@@ -300,8 +299,8 @@ static openpi_status read_shards(tensors *tensors, const char *folder, const cha
     return OPENPI_OK;
 }
 
-static openpi_status read_index(tensors *tensors, const char *folder, const char *index,
-                                openpi_error *error) {
+openpi_status safetensors_read_shards(tensors *tensors, const char *folder, const char *index,
+                                      openpi_error *error) {
     json_t *root;
     TRY(json_read(index, &root, error));
     json_t *map = json_object_get(root, "weight_map");
@@ -319,58 +318,12 @@ static openpi_status read_index(tensors *tensors, const char *folder, const char
     return status;
 }
 
-/* Of a training run: its newest step is not finished, and an older one is read. */
-static void tell_step(const char *run, const char *params, notes *notes) {
-    char name[256];
-    long long step;
-    if (orbax_folder_unfinished(run, params, &step, name))
-        notes_add(notes, 1,
-                  "%.120s: step %.60s is not finished, so step %lld runs: give %.120s/%lld to say so, "
-                  "or copy the newer one again",
-                  run, name, step, run, step);
-}
-
-static openpi_status read_folder(tensors *tensors, const char *folder, const tensors_options *options,
-                                 openpi_error *error) {
-    char *single = file_join(folder, "model.safetensors"),
-         *index = file_join(folder, "model.safetensors.index.json"), *params = NULL;
-    openpi_status status;
-    if (!single || !index)
-        status = report_no_memory(error, strlen(folder) + 32, folder);
-    else if (file_exists(single))
-        status = read_file(tensors, single, error);
-    else if (file_exists(index))
-        status = read_index(tensors, folder, index, error);
-    else if ((params = orbax_folder_find(folder))) {
-        tell_step(folder, params, options->notes);
-        status = tensors_add_orbax(tensors, params, options, error);
-    }
-    else
-        status = wrong_folder(folder, error);
-    free(single);
-    free(index);
-    free(params);
-    return status;
-}
-
-openpi_status tensors_open_with(const char *path, const tensors_options *options, tensors **out,
-                                openpi_error *error) {
-    if (!path || !*path)
-        return report(error, OPENPI_BAD_ARGUMENT,
-                      "the checkpoint's path is empty, expected a folder or a .safetensors file");
+openpi_status safetensors_open(const char *path, tensors **out, openpi_error *error) {
     tensors *tensors = tensors_create();
     if (!tensors) return report_no_memory(error, sizeof(void *), path);
-    openpi_status status =
-        file_is_folder(path) ? read_folder(tensors, path, options, error) : read_file(tensors, path, error);
+    openpi_status status = safetensors_read(tensors, path, error);
     if (status == OPENPI_OK) status = tensors_finish(tensors, error);
-    if (status != OPENPI_OK) {
-        tensors_close(tensors);
-        return status;
-    }
-    *out = tensors;
-    return OPENPI_OK;
-}
-
-openpi_status tensors_open(const char *path, tensors **out, openpi_error *error) {
-    return tensors_open_with(path, &(tensors_options){.missing = MISSING_REFUSED}, out, error);
+    if (status == OPENPI_OK) *out = tensors;
+    else tensors_close(tensors);
+    return status;
 }

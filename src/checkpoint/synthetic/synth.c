@@ -5,26 +5,29 @@
 #include "checkpoint/synthetic/synth.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/report.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/layout.h"
+#include "checkpoint/presets.h"
+#include "checkpoint/source.h"
 #include "checkpoint/tensors_build.h"
 #include "checkpoint/variant.h"
 
-static inline double value(const tensor *t, int64_t i) {
-    double product = t->scale * hash_uniform(t->key, (uint64_t)i);
-    double sum = t->offset + product;
-    return i >= t->raise_from ? sum + SYNTH_RAISE : sum;
+static inline double value(const tensor_recipe *r, int64_t i) {
+    double product = r->scale * hash_uniform(r->key, (uint64_t)i);
+    double sum = r->offset + product;
+    return i >= r->raise_from ? sum + r->raise : sum;
 }
 
-static void read_f32(const tensor *t, int64_t first, int64_t count, float *out) {
-    for (int64_t i = 0; i < count; i++) out[i] = bf16_to_float(float_to_bf16((float)value(t, first + i)));
+static void read_f32(const tensor_recipe *r, int64_t first, int64_t count, float *out) {
+    for (int64_t i = 0; i < count; i++) out[i] = bf16_to_float(float_to_bf16((float)value(r, first + i)));
 }
 
-static void read_bf16(const tensor *t, int64_t first, int64_t count, bf16 *out) {
-    for (int64_t i = 0; i < count; i++) out[i] = float_to_bf16((float)value(t, first + i));
+static void read_bf16(const tensor_recipe *r, int64_t first, int64_t count, bf16 *out) {
+    for (int64_t i = 0; i < count; i++) out[i] = float_to_bf16((float)value(r, first + i));
 }
 
 const synth_kernel synth_scalar = {"scalar", read_f32, read_bf16};
@@ -83,45 +86,76 @@ static const recipe recipes[] = {
     {.tail = "", .linear = 1, .scale = 1.0},
 };
 
-void synth_recipe(tensor *t, uint64_t seed) {
+tensor_recipe synth_recipe(const tensor *t, uint64_t seed) {
     const recipe *r = recipes;
     while (!ends(t->name, r->tail) || (r->inside && !strstr(t->name, r->inside)) ||
            (r->not_inside && strstr(t->name, r->not_inside)))
         r++;
     double fan_in = 1.0;
     for (int i = 1; i < t->rank; i++) fan_in *= (double)t->shape[i];
-    t->key = hash_key(t->name, strlen(t->name), seed);
-    t->offset = r->offset;
-    t->scale = r->linear ? r->scale * sqrt(3.0 / fan_in) : r->scale;
-    t->raise_from = ends(t->name, "dense.bias") ? 2 * (t->count / 3) : t->count;
+    return (tensor_recipe){.key = hash_key(t->name, strlen(t->name), seed),
+                           .offset = r->offset,
+                           .scale = r->linear ? r->scale * sqrt(3.0 / fan_in) : r->scale,
+                           .raise = SYNTH_RAISE,
+                           .raise_from = ends(t->name, "dense.bias") ? 2 * (t->count / 3) : t->count};
 }
 
 /* ---- a list of tensors that nothing stores ---- */
 
+static void read_generated(const tensor *tensor, dtype type, int64_t first, int64_t count, void *out) {
+    const synth_kernel *kernel = synth_kernel_best();
+    if (type == DTYPE_BF16) kernel->read_bf16(tensor->place, first, count, out);
+    else kernel->read_f32(tensor->place, first, count, out);
+}
+
+static const tensor_recipe *recipe_of(const tensor *tensor) { return tensor->place; }
+
+static const tensor_source source = {.read = read_generated, .recipe = recipe_of};
+static const tensor_store recipes_store = {.close = free};
+
 typedef struct builder {
     tensors *tensors;
+    tensor_recipe *recipes;      /* [count] */
     uint64_t seed;
+    int count;
 } builder;
+
+static openpi_status count_one(void *user, const char *name, int rank, const int64_t *shape,
+                               openpi_error *error) {
+    builder *b = user;
+    (void)name, (void)rank, (void)shape, (void)error;
+    b->count++;
+    return OPENPI_OK;
+}
 
 static openpi_status add(void *user, const char *name, int rank, const int64_t *shape, openpi_error *error) {
     builder *b = user;
+    tensor_recipe *recipe = &b->recipes[tensors_count(b->tensors)];
     tensor t = {.name = name, .file = "synthetic", .type = DTYPE_BF16, .rank = rank, .count = 1};
     for (int i = 0; i < rank; i++) t.count *= t.shape[i] = shape[i];
-    synth_recipe(&t, b->seed);
+    *recipe = synth_recipe(&t, b->seed);
+    t.source = &source;
+    t.place = recipe;
     return tensors_add(b->tensors, &t, error);
+}
+
+static openpi_status build(builder *b, const openpi_synthetic *synthetic, openpi_error *error) {
+    TRY(checkpoint_tensors(&synthetic->dims, synthetic->variant, count_one, b, error));
+    size_t bytes = (size_t)b->count * sizeof *b->recipes;
+    b->recipes = malloc(bytes);
+    if (!b->recipes) return report_no_memory(error, bytes, "the synthetic checkpoint");
+    TRY(tensors_own(b->tensors, &recipes_store, b->recipes, error));
+    TRY(checkpoint_tensors(&synthetic->dims, synthetic->variant, add, b, error));
+    return tensors_finish(b->tensors, error);
 }
 
 openpi_status tensors_synthetic(const openpi_synthetic *synthetic, tensors **out, openpi_error *error) {
     TRY(dims_check(&synthetic->dims, "the synthetic checkpoint", error));
     TRY(variant_check(synthetic->variant, "the synthetic checkpoint's variant", error));
-    builder b = {tensors_create(), synthetic->seed};
+    builder b = {.tensors = tensors_create(), .seed = synthetic->seed};
     if (!b.tensors) return report_no_memory(error, sizeof(void *), "the synthetic checkpoint");
-    openpi_status status = checkpoint_tensors(&synthetic->dims, synthetic->variant, add, &b, error);
-    if (status == OPENPI_OK) status = tensors_finish(b.tensors, error);
-    if (status != OPENPI_OK) {
-        tensors_close(b.tensors);
-        return status;
-    }
-    *out = b.tensors;
-    return OPENPI_OK;
+    openpi_status status = build(&b, synthetic, error);
+    if (status == OPENPI_OK) *out = b.tensors;
+    else tensors_close(b.tensors);
+    return status;
 }

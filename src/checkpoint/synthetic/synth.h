@@ -2,15 +2,13 @@
 #ifndef MODEL_SYNTH_H
 #define MODEL_SYNTH_H
 
-#include "base/threads.h"
-#include "checkpoint/safetensors/safetensors_write.h"
 #include "checkpoint/tensors.h"
 
 /* A version of the generator. All give the same bits; they differ in the instructions they need. */
 typedef struct synth_kernel {
     const char *name;
-    void (*read_f32)(const tensor *tensor, int64_t first, int64_t count, float *out);
-    void (*read_bf16)(const tensor *tensor, int64_t first, int64_t count, bf16 *out);
+    void (*read_f32)(const tensor_recipe *recipe, int64_t first, int64_t count, float *out);
+    void (*read_bf16)(const tensor_recipe *recipe, int64_t first, int64_t count, bf16 *out);
 } synth_kernel;
 
 enum { SYNTH_KERNELS = 3 };
@@ -23,14 +21,11 @@ const synth_kernel *synth_kernel_at(int level);
 /* The fastest that runs here. */
 const synth_kernel *synth_kernel_best(void);
 
-/* A tensor's recipe from its name and shape: key, offset, scale, raise_from. */
-void synth_recipe(tensor *tensor, uint64_t seed);
+/* A tensor's recipe from its name and shape. */
+tensor_recipe synth_recipe(const tensor *tensor, uint64_t seed);
 
-/* Writes the weights as model.safetensors, or as shards and their index, into an existing folder. Tensors are
- * generated piece by piece: memory is one piece a thread. */
-openpi_status synth_write_weights(const openpi_synthetic *synthetic, const char *folder, uint64_t shard_bytes,
-                                  pool *pool, safetensors_created created, void *created_user,
-                                  openpi_progress progress, void *progress_user, openpi_error *error);
+/* The tensors of a synthetic checkpoint: nothing is stored. */
+openpi_status tensors_synthetic(const openpi_synthetic *synthetic, tensors **out, openpi_error *error);
 
 /* The kernels, one file each; NULL functions where not built. */
 extern const synth_kernel synth_scalar, synth_avx2, synth_avx512;

@@ -46,39 +46,39 @@ static inline __m256i eight(__m256i *z, __m256i step, __m256d offset, __m256d sc
 }
 
 /* Counters of elements first … first+3; the mix's own first addition is in them. */
-static inline __m256i counters(const tensor *t, int64_t first) {
-    uint64_t at = t->key + (uint64_t)first * HASH_STEP + HASH_STEP;
+static inline __m256i counters(const tensor_recipe *r, int64_t first) {
+    uint64_t at = r->key + (uint64_t)first * HASH_STEP + HASH_STEP;
     return _mm256_set_epi64x((long long)(at + 3 * HASH_STEP), (long long)(at + 2 * HASH_STEP),
                              (long long)(at + HASH_STEP), (long long)at);
 }
 
 /* Elements that the vector loop takes: whole groups below raise_from. The plain version does the rest. */
-static inline int64_t whole(const tensor *t, int64_t first, int64_t count) {
-    int64_t plain = t->raise_from - first;
+static inline int64_t whole(const tensor_recipe *r, int64_t first, int64_t count) {
+    int64_t plain = r->raise_from - first;
     if (plain > count) plain = count;
     return plain > 0 ? plain / LANES * LANES : 0;
 }
 
-static void read_f32(const tensor *t, int64_t first, int64_t count, float *out) {
-    int64_t n = whole(t, first, count);
-    __m256i z = counters(t, first), step = _mm256_set1_epi64x((long long)(4 * HASH_STEP));
-    __m256d offset = _mm256_set1_pd(t->offset), scale = _mm256_set1_pd(t->scale);
+static void read_f32(const tensor_recipe *r, int64_t first, int64_t count, float *out) {
+    int64_t n = whole(r, first, count);
+    __m256i z = counters(r, first), step = _mm256_set1_epi64x((long long)(4 * HASH_STEP));
+    __m256d offset = _mm256_set1_pd(r->offset), scale = _mm256_set1_pd(r->scale);
     for (int64_t i = 0; i < n; i += LANES)
         _mm256_storeu_si256((__m256i *)(void *)(out + i),
                             _mm256_slli_epi32(eight(&z, step, offset, scale), 16));
-    synth_scalar.read_f32(t, first + n, count - n, out + n);
+    synth_scalar.read_f32(r, first + n, count - n, out + n);
 }
 
-static void read_bf16(const tensor *t, int64_t first, int64_t count, bf16 *out) {
-    int64_t n = whole(t, first, count);
-    __m256i z = counters(t, first), step = _mm256_set1_epi64x((long long)(4 * HASH_STEP));
-    __m256d offset = _mm256_set1_pd(t->offset), scale = _mm256_set1_pd(t->scale);
+static void read_bf16(const tensor_recipe *r, int64_t first, int64_t count, bf16 *out) {
+    int64_t n = whole(r, first, count);
+    __m256i z = counters(r, first), step = _mm256_set1_epi64x((long long)(4 * HASH_STEP));
+    __m256d offset = _mm256_set1_pd(r->offset), scale = _mm256_set1_pd(r->scale);
     for (int64_t i = 0; i < n; i += LANES) {
         __m256i b = eight(&z, step, offset, scale);
         _mm_storeu_si128((__m128i *)(void *)(out + i),
                          _mm_packus_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1)));
     }
-    synth_scalar.read_bf16(t, first + n, count - n, out + n);
+    synth_scalar.read_bf16(r, first + n, count - n, out + n);
 }
 
 const synth_kernel synth_avx2 = {"avx2", read_f32, read_bf16};

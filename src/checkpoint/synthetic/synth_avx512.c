@@ -39,37 +39,37 @@ static inline __m512i sixteen(__m512i *z, __m512i step, __m512d offset, __m512d 
 }
 
 /* Counters of elements first … first+7; the mix's own first addition is in them. */
-static inline __m512i counters(const tensor *t, int64_t first) {
-    uint64_t at = t->key + (uint64_t)first * HASH_STEP + HASH_STEP;
+static inline __m512i counters(const tensor_recipe *r, int64_t first) {
+    uint64_t at = r->key + (uint64_t)first * HASH_STEP + HASH_STEP;
     __m512i lane = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
     return _mm512_add_epi64(_mm512_set1_epi64((long long)at),
                             _mm512_mullo_epi64(lane, _mm512_set1_epi64((long long)HASH_STEP)));
 }
 
 /* Elements that the vector loop takes: whole groups below raise_from. The plain version does the rest. */
-static inline int64_t whole(const tensor *t, int64_t first, int64_t count) {
-    int64_t plain = t->raise_from - first;
+static inline int64_t whole(const tensor_recipe *r, int64_t first, int64_t count) {
+    int64_t plain = r->raise_from - first;
     if (plain > count) plain = count;
     return plain > 0 ? plain / LANES * LANES : 0;
 }
 
-static void read_f32(const tensor *t, int64_t first, int64_t count, float *out) {
-    int64_t n = whole(t, first, count);
-    __m512i z = counters(t, first), step = _mm512_set1_epi64((long long)(8 * HASH_STEP));
-    __m512d offset = _mm512_set1_pd(t->offset), scale = _mm512_set1_pd(t->scale);
+static void read_f32(const tensor_recipe *r, int64_t first, int64_t count, float *out) {
+    int64_t n = whole(r, first, count);
+    __m512i z = counters(r, first), step = _mm512_set1_epi64((long long)(8 * HASH_STEP));
+    __m512d offset = _mm512_set1_pd(r->offset), scale = _mm512_set1_pd(r->scale);
     for (int64_t i = 0; i < n; i += LANES)
         _mm512_storeu_si512(out + i, _mm512_slli_epi32(sixteen(&z, step, offset, scale), 16));
-    synth_scalar.read_f32(t, first + n, count - n, out + n);
+    synth_scalar.read_f32(r, first + n, count - n, out + n);
 }
 
-static void read_bf16(const tensor *t, int64_t first, int64_t count, bf16 *out) {
-    int64_t n = whole(t, first, count);
-    __m512i z = counters(t, first), step = _mm512_set1_epi64((long long)(8 * HASH_STEP));
-    __m512d offset = _mm512_set1_pd(t->offset), scale = _mm512_set1_pd(t->scale);
+static void read_bf16(const tensor_recipe *r, int64_t first, int64_t count, bf16 *out) {
+    int64_t n = whole(r, first, count);
+    __m512i z = counters(r, first), step = _mm512_set1_epi64((long long)(8 * HASH_STEP));
+    __m512d offset = _mm512_set1_pd(r->offset), scale = _mm512_set1_pd(r->scale);
     for (int64_t i = 0; i < n; i += LANES)
         _mm256_storeu_si256((__m256i *)(void *)(out + i),
                             _mm512_cvtepi32_epi16(sixteen(&z, step, offset, scale)));
-    synth_scalar.read_bf16(t, first + n, count - n, out + n);
+    synth_scalar.read_bf16(r, first + n, count - n, out + n);
 }
 
 const synth_kernel synth_avx512 = {"avx512", read_f32, read_bf16};

@@ -1,10 +1,11 @@
 /* Writes a synthetic checkpoint's weights to safetensors files, one or several. */
+#include "checkpoint/synthetic/synth_write.h"
+
 #include <stdlib.h>
 
 #include "base/json.h"
 #include "base/report.h"
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/safetensors/safetensors_write.h"
+#include "checkpoint/presets.h"
 #include "checkpoint/synthetic/synth.h"
 #include "checkpoint/tensor_names.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "base/report.h"
-#include "checkpoint/tensors.h"
+#include "checkpoint/open.h"
 #include "policy/lerobot/lerobot_parts.h"
 
 /* ---- statistics ----------------------------------------------------------------------------------- */

@@ -52,18 +52,19 @@ enum { GENERATED_CASES = sizeof generated_cases / sizeof *generated_cases };
 
 typedef struct generated_source {
     const generated_case *c;
-    tensor parts[GENERATED_PARTS];
+    tensor_recipe parts[GENERATED_PARTS];
     int k, column, row_length, f32;
 } generated_source;
 
 static inline void generated_read(const void *context, int row, int count, void *out) {
     const generated_source *s = context;
+    const synth_kernel *kernel = synth_kernel_best();
     for (int i = 0; i < count; i++) {
         int part = 0, at = row + i;
         for (; at >= s->c->rows[part]; part++) at -= s->c->rows[part];
         int64_t first = (int64_t)at * s->row_length + s->column;
-        if (s->f32) tensor_read_f32(&s->parts[part], first, s->k, (float *)out + (size_t)i * (size_t)s->k);
-        else tensor_read_bf16(&s->parts[part], first, s->k, (bf16 *)out + (size_t)i * (size_t)s->k);
+        if (s->f32) kernel->read_f32(&s->parts[part], first, s->k, (float *)out + (size_t)i * (size_t)s->k);
+        else kernel->read_bf16(&s->parts[part], first, s->k, (bf16 *)out + (size_t)i * (size_t)s->k);
     }
 }
 
@@ -119,17 +120,13 @@ static inline void check_generated_case(device *device, int number, int f32, int
     for (int i = 0; i < GENERATED_PARTS && c->rows[i]; i++) {
         int64_t count = (int64_t)c->rows[i] * source.row_length;
         int raised = c->raise_from && (i + 1 == GENERATED_PARTS || !c->rows[i + 1]);
-        tensor t = {.name = "generated",
-                    .type = DTYPE_BF16,
-                    .rank = 2,
-                    .shape = {c->rows[i], source.row_length},
-                    .count = count,
-                    .key = 0x9876543210abcdefu * (uint64_t)(3 * number + i + 1),
-                    .offset = i * 0.37 - 0.1,
-                    .scale = 0.31 + 0.17 * number,
-                    .raise_from = raised ? c->raise_from : count};
-        source.parts[i] = t;
-        from.parts[i] = (generated_part){t.key, t.offset, t.scale, SYNTH_RAISE, t.raise_from, c->rows[i]};
+        tensor_recipe r = {.key = 0x9876543210abcdefu * (uint64_t)(3 * number + i + 1),
+                           .offset = i * 0.37 - 0.1,
+                           .scale = 0.31 + 0.17 * number,
+                           .raise = SYNTH_RAISE,
+                           .raise_from = raised ? c->raise_from : count};
+        source.parts[i] = r;
+        from.parts[i] = (generated_part){r.key, r.offset, r.scale, r.raise, r.raise_from, c->rows[i]};
         from.count++;
         m.n += c->rows[i];
     }

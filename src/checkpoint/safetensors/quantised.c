@@ -1,4 +1,4 @@
-#include "checkpoint/quantised.h"
+#include "checkpoint/safetensors/quantised.h"
 
 #include <stdio.h>
 #include <string.h>

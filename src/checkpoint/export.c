@@ -1,7 +1,7 @@
 /* Note: the file has a tensor that no JAX checkpoint holds and no inference reads, the output layer of the
  * expert's language model. openpi's loader refuses a file without it, and its converter writes random numbers
  * there. Here they are zeros, which take no space on the disk. */
-#include "checkpoint/safetensors/export.h"
+#include "checkpoint/export.h"
 
 #include <stdlib.h>
 #include <string.h>
