@@ -22,26 +22,25 @@
  *
  * attention_image_hopper.c checks what is legal and launches. */
 #include "attention_image.cuh"
+#include "backend/gpu/cuda/ring.cuh"
 
 enum { BARRIERS = 4 * IMAGE_STAGES + 2 * IMAGE_SLOTS, TURN = 1 };
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-/* Addresses in shared memory: stages (K, then V), slots of queries, zeros, barriers. */
+/* Shared memory: stages of keys, then values, slots of queries, zeros. */
 typedef struct image_memory {
-    u32 stages, slots, zeros;
-    u32 k_full, k_empty, v_full, v_empty;  /* one a stage                                                   */
-    u32 q_full, q_empty;                   /* one a slot                                                    */
+    ring keys, values, queries;            /* a stage of keys is followed by its values                     */
+    u32 zeros;
 } image_memory;
 
 DEV image_memory memory_of(const char *memory, const u64 *barriers) {
-    image_memory m;
-    m.stages = shared_address(memory), m.slots = m.stages + IMAGE_STAGES * IMAGE_STAGE,
-    m.zeros = m.slots + IMAGE_SLOTS * IMAGE_SLOT;
-    m.k_full = shared_address(barriers), m.k_empty = m.k_full + 8 * IMAGE_STAGES,
-    m.v_full = m.k_empty + 8 * IMAGE_STAGES, m.v_empty = m.v_full + 8 * IMAGE_STAGES,
-    m.q_full = m.v_empty + 8 * IMAGE_STAGES, m.q_empty = m.q_full + 8 * IMAGE_SLOTS;
-    return m;
+    const u32 stages = shared_address(memory), slots = stages + IMAGE_STAGES * IMAGE_STAGE,
+              bars = shared_address(barriers);
+    return {.keys = ring_of(stages, IMAGE_STAGES, bars),
+            .values = ring_of(stages + IMAGE_PART, IMAGE_STAGES, bars + 16 * IMAGE_STAGES),
+            .queries = ring_of(slots, IMAGE_SLOTS, bars + 32 * IMAGE_STAGES),
+            .zeros = slots + IMAGE_SLOTS * IMAGE_SLOT};
 }
 
 /* One thread. Every tile frees its unit's stage once, and its slot; the four warps arrive. */
@@ -51,15 +50,12 @@ DEV void prepare(const gpu_image_hopper &p, const image_memory &m) {
     prefetch_map(&p.rows_main);
     prefetch_map(&p.rows_rest);
     for (int i = 0; i < IMAGE_STAGES; i++) {
-        barrier_init(m.k_full + 8 * i, 1);
-        barrier_init(m.v_full + 8 * i, 1);
-        barrier_init(m.k_empty + 8 * i, 4 * p.tiles);
-        barrier_init(m.v_empty + 8 * i, 4 * p.tiles);
+        ring_init_full(m.keys, i);
+        ring_init_full(m.values, i);
+        ring_init_empty(m.keys, i, 4 * p.tiles);
+        ring_init_empty(m.values, i, 4 * p.tiles);
     }
-    for (int i = 0; i < IMAGE_SLOTS; i++) {
-        barrier_init(m.q_full + 8 * i, 1);
-        barrier_init(m.q_empty + 8 * i, 4);
-    }
+    for (int i = 0; i < IMAGE_SLOTS; i++) ring_init(m.queries, i, 4);
     barrier_init_done();
 }
 
@@ -89,51 +85,51 @@ DEV void copy_part(const gpu_image_hopper &p, const image_unit &u, int part, u32
 /* One thread copies, unit after unit. */
 DEV void copy_units(const gpu_image_hopper &p, const image_memory &m, int units) {
     for (int unit = blockIdx.x, n = 0, t = 0; unit < units; unit += gridDim.x, n++) {
-        const int s = n % IMAGE_STAGES, passed = (n / IMAGE_STAGES & 1) ^ 1;
-        const u32 k = m.stages + s * IMAGE_STAGE, v = k + IMAGE_PART;
+        const ring_place stage = ring_use(m.keys, n), before = ring_lap_before(stage);
+        const u32 k = ring_address(m.keys, stage, IMAGE_STAGE), v = k + IMAGE_PART;
         const image_unit u = unit_of(p, unit);
-        barrier_wait(m.k_empty + 8 * s, passed);
-        copy_part(p, u, 1, k, m.k_full + 8 * s);
+        ring_await_left(m.keys, before);
+        copy_part(p, u, 1, k, ring_full(m.keys, stage));
         for (int i = 0; i < p.tiles; i++, t++) {
-            const int slot = t % IMAGE_SLOTS, row = u.row + (u.tile + i) * IMAGE_ROWS;
-            const u32 to = m.slots + slot * IMAGE_SLOT, full = m.q_full + 8 * slot;
-            barrier_wait(m.q_empty + 8 * slot, (t / IMAGE_SLOTS & 1) ^ 1);
-            barrier_arm(full, IMAGE_SLOT);
+            const ring_place slot = ring_use(m.queries, t);
+            const int row = u.row + (u.tile + i) * IMAGE_ROWS;
+            const u32 to = ring_address(m.queries, slot, IMAGE_SLOT),
+                      full = ring_begin(m.queries, slot, IMAGE_SLOT);
             copy_box4(to, &p.rows_main, 0, u.head, 0, row, full);
             copy_box4(to + IMAGE_ROWS * 128, &p.rows_rest, IMAGE_MAIN, u.head, 0, row, full);
         }
-        barrier_wait(m.v_empty + 8 * s, passed);
-        copy_part(p, u, 2, v, m.v_full + 8 * s);
+        ring_await_left(m.values, before);
+        copy_part(p, u, 2, v, ring_full(m.values, stage));
     }
 }
 
 /* ---- a tile -------------------------------------------------------------------------------------------- */
 
-/* A warpgroup's tile t of the block, which is tile u.tile of its image and in stage s; `last`: of all. */
-DEV void attend_tile(const gpu_image_hopper &p, const image_memory &m, const image_unit &u, int s, int passed,
-                     int t, bool last) {
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, slot = t % IMAGE_SLOTS,
-              width = p.attention.heads * IMAGE_HEAD;
-    const u32 k = m.stages + s * IMAGE_STAGE, v = k + IMAGE_PART;
+/* A warpgroup's tile t of the block, which is tile u.tile of its image and in `stage`; `last`: of all. */
+DEV void attend_tile(const gpu_image_hopper &p, const image_memory &m, const image_unit &u,
+                     const ring_place &stage, int t, bool last) {
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, width = p.attention.heads * IMAGE_HEAD;
+    const ring_place slot = ring_use(m.queries, t);
+    const u32 k = ring_address(m.keys, stage, IMAGE_STAGE), v = ring_address(m.values, stage, IMAGE_STAGE);
     const float scale = p.attention.scale * 1.4426950408889634f;
     const int group = t % IMAGE_CONSUMERS, other = (t + 1) % IMAGE_CONSUMERS;
     float score[128], sum[2], top;
-    barrier_wait(m.q_full + 8 * slot, t / IMAGE_SLOTS & 1);
-    barrier_wait(m.k_full + 8 * s, passed);
+    ring_await_full(m.queries, slot);
+    ring_await_full(m.keys, stage);
     if (t) group_sync(TURN + group, 256);
-    multiply_keys(score, m.slots + slot * IMAGE_SLOT, k, k + MAIN_BYTES, m.zeros);
+    multiply_keys(score, ring_address(m.queries, slot, IMAGE_SLOT), k, k + MAIN_BYTES, m.zeros);
     if (!last) group_arrive(TURN + other, 256);
-    if (!lane) barrier_arrive(m.q_empty + 8 * slot);
-    if (!lane) barrier_arrive(m.k_empty + 8 * s);
+    ring_leave(m.queries, slot, lane);
+    ring_leave(m.keys, stage, lane);
     after_wait(score);
 #pragma unroll
     for (int h = 0; h < 2; h++) sum[h] = soften(score, h, scale, top);
     u32 a[16][4];
     pack_weights(a, score);
     float out[32], rest[4];
-    barrier_wait(m.v_full + 8 * s, passed);
+    ring_await_full(m.values, stage);
     add_values(out, rest, a, v, v + MAIN_BYTES);
-    if (!lane) barrier_arrive(m.v_empty + 8 * s);
+    ring_leave(m.values, stage, lane);
     after_wait(out);
     after_wait(rest);
     const size_t row = u.row + u.tile * IMAGE_ROWS + warp * 16 + (lane >> 2);
@@ -151,7 +147,7 @@ attention_image_wgmma(const __grid_constant__ gpu_image_hopper p) {
     start_next();
     if (tid == IMAGE_CONSUMERS * 128) prepare(p, m);
     if (tid < IMAGE_ZEROS / 16)
-        *(uint4 *)(image_tiles + (m.zeros - m.stages) + tid * 16) = make_uint4(0, 0, 0, 0);
+        *(uint4 *)(image_tiles + (m.zeros - m.keys.at) + tid * 16) = make_uint4(0, 0, 0, 0);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncthreads();
     if (group == IMAGE_CONSUMERS) {
@@ -167,7 +163,7 @@ attention_image_wgmma(const __grid_constant__ gpu_image_hopper p) {
         image_unit u = unit_of(p, unit);
         for (int i = 0; i < p.tiles; i++, t++, u.tile++)
             if (t % IMAGE_CONSUMERS == group)
-                attend_tile(p, m, u, n % IMAGE_STAGES, n / IMAGE_STAGES & 1, t,
+                attend_tile(p, m, u, ring_use(m.keys, n), t,
                             i == p.tiles - 1 && unit + (int)gridDim.x >= units);
     }
 }

@@ -77,10 +77,10 @@ DEV halves halves_of(const block &b, int fresh, int which) {
     halves h;
 #pragma unroll
     for (int i = 0; i < HEAD_SLOTS; i++) {
-        const place row = place_of(b.rows, (1 + which) * HEAD_SLOTS + i),
-                    weight = place_of(b.weights, which * HEAD_SLOTS + i);
-        h.at[i] = fresh ? address_of(b.rows, row) : address_of(b.weights, weight);
-        h.full[i] = fresh ? full_of(b.rows, row) : full_of(b.weights, weight);
+        const ring_place row = ring_ahead(b.rows, (1 + which) * HEAD_SLOTS + i),
+                    weight = ring_ahead(b.weights, which * HEAD_SLOTS + i);
+        h.at[i] = fresh ? ring_address(b.rows, row, SLOT) : ring_address(b.weights, weight, SLOT);
+        h.full[i] = fresh ? ring_full(b.rows, row) : ring_full(b.weights, weight);
         h.lap[i] = fresh ? row.lap : weight.lap;
     }
     return h;
@@ -105,10 +105,10 @@ DEV void multiply_queries(float (&score)[32], const block &b, const halves &k, i
     for (int i = 0; i < 32; i++) score[i] = 0;
 #pragma unroll
     for (int i = 0; i < HEAD_SLOTS; i++) {
-        const place q = place_of(b.rows, i);
+        const ring_place q = ring_ahead(b.rows, i);
         await(k.full[i], k.lap[i]);
-        await_full(b.rows, q);
-        const u64 rows = rows_operand(address_of(b.rows, q)), keys = rows_operand(k.at[i]);
+        ring_await_full(b.rows, q);
+        const u64 rows = rows_operand(ring_address(b.rows, q, SLOT)), keys = rows_operand(k.at[i]);
         wgmma_begin();
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++)
@@ -170,11 +170,11 @@ DEV void multiply_values(float (&out)[2][32], const block &b, const u32 (&a)[4][
 DEV void leave_places(block &b, int fresh) {
     const int rows = fresh ? 3 * HEAD_SLOTS : HEAD_SLOTS, weights = fresh ? 0 : 2 * HEAD_SLOTS;
     __syncwarp();
-    if (b.lane < rows) barrier_arrive(empty_of(b.rows, place_of(b.rows, b.lane)));
-    if (b.lane < weights) barrier_arrive(empty_of(b.weights, place_of(b.weights, b.lane)));
+    if (b.lane < rows) barrier_arrive(ring_empty(b.rows, ring_ahead(b.rows, b.lane)));
+    if (b.lane < weights) barrier_arrive(ring_empty(b.weights, ring_ahead(b.weights, b.lane)));
     __syncwarp();
-    advance(b.rows, place_of(b.rows, rows));
-    advance(b.weights, place_of(b.weights, weights));
+    ring_move(b.rows, ring_ahead(b.rows, rows));
+    ring_move(b.weights, ring_ahead(b.weights, weights));
 }
 
 DEV char *part_at(const block &b, const gpu_resident_long &p, int unit, int part) {

@@ -16,6 +16,7 @@
 #define KERNELS_CUDA_LONG_BLOCK_CUH
 
 #include "backend/gpu/cuda/resident/meeting.cuh"
+#include "backend/gpu/cuda/ring.cuh"
 #include "resident_long.h"
 #include "backend/gpu/cuda/wgmma.cuh"
 
@@ -49,13 +50,6 @@ DEV void watch(u32 &tries) {
 DEV void watch(u32 &) {}
 #endif
 
-/* A ring: where it begins, and its next slot. */
-typedef struct ring {
-    u32 at, barriers;                      /* full, then empty                                              */
-    u32 slots;
-    u32 next, lap;                         /* the lap's parity                                              */
-} ring;
-
 typedef struct block {
     char *memory;                          /* shared memory, and                                            */
     u32 base;                              /* its address                                                   */
@@ -71,38 +65,18 @@ typedef struct block {
 
 /* ---- rings --------------------------------------------------------------------------------------------- */
 
-typedef struct place {
-    u32 slot, lap;
-} place;
-
-/* So many slots after one, no more than the ring has. */
-DEV place after(const ring &r, const place &p, u32 slots) {
-    const u32 slot = p.slot + slots;
-    return slot < r.slots ? place{slot, p.lap} : place{slot - r.slots, p.lap ^ 1};
-}
-/* So many slots after the next one. */
-DEV place place_of(const ring &r, u32 slots) { return after(r, {r.next, r.lap}, slots); }
-DEV void advance(ring &r, const place &p) { r.next = p.slot, r.lap = p.lap; }
-DEV u32 full_of(const ring &r, const place &p) { return r.barriers + 8 * p.slot; }
-DEV u32 empty_of(const ring &r, const place &p) { return r.barriers + 8 * (r.slots + p.slot); }
-DEV u32 address_of(const ring &r, const place &p) { return r.at + p.slot * SLOT; }
-DEV void await_full(const ring &r, const place &p) { await(full_of(r, p), p.lap); }
-/* Of a warp that no longer reads a slot; `times`: for as many warps. All eight have to. */
-DEV void leave(const block &b, const ring &r, const place &p, u32 times) {
-    if (!b.lane)
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;"
-                     ::"r"(empty_of(r, p)), "r"(times) : "memory");
+/* A warp leaves a slot, for `times` warps: all eight have to. */
+DEV void leave(const block &b, const ring &r, const ring_place &p, u32 times) {
+    ring_leave_for(r, p, b.lane, times);
 }
 
-/* One thread: the next slot, once nobody reads it, for copies of so many bytes that it is to begin. Returns
- * its address. */
+/* One thread: the next slot, once nobody reads it, for copies of `bytes` that it is to begin. Returns its
+ * address. */
 DEV u32 begin_slot(ring &r, u32 bytes, u32 &full) {
-    const place p = {r.next, r.lap};
-    await(empty_of(r, p), p.lap ^ 1);
-    full = full_of(r, p);
-    barrier_arm(full, bytes);
-    advance(r, after(r, p, 1));
-    return address_of(r, p);
+    const ring_place p = {r.next, r.lap};
+    full = ring_begin(r, p, bytes);
+    ring_move(r, ring_after(r, p, 1));
+    return ring_address(r, p, SLOT);
 }
 
 /* ---- meetings ------------------------------------------------------------------------------------------ */
@@ -156,10 +130,10 @@ DEV void end_launch(const block &b) {
 /* begin_slot for weights. Stores and fences wait behind copies in flight: so there are few at a time, and
  * none begins where a phase is about to end. */
 DEV u32 begin_weights(block &b, u32 &full) {
-    const u32 before = b.weights.next + WEIGHTS - IN_FLIGHT;
-    const place p = {before % WEIGHTS, b.weights.lap ^ (b.weights.next < IN_FLIGHT)};
+    const u32 slot = b.weights.next + WEIGHTS - IN_FLIGHT;
+    const ring_place before = {slot % WEIGHTS, b.weights.lap ^ (b.weights.next < IN_FLIGHT)};
     u32 tries = 0;
-    if (b.issued >= IN_FLIGHT) await_full(b.weights, p);
+    if (b.issued >= IN_FLIGHT) ring_await_full(b.weights, before);
     b.issued++;
     while (is_quiet(b)) watch(tries);
     return begin_slot(b.weights, SLOT, full);

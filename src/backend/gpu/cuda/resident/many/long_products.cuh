@@ -73,15 +73,16 @@ DEV void feed_rows(block &b, const gpu_tensor_map *state, int height, int at, in
 template <int N> DEV void multiply(float (&d)[N / 2], block &b, int slots) {
     enum { SPAN = 64 / N };                /* slots of rows that a slot of weights is for                   */
     const u32 chunk = (u32)b.height * LONG_LINE / 16;
-    place x = place_of(b.rows, b.group), w = place_of(b.weights, SPAN == 1 ? b.group : 0);
+    ring_place x = ring_ahead(b.rows, b.group), w = ring_ahead(b.weights, SPAN == 1 ? b.group : 0);
 #pragma unroll
     for (int i = 0; i < N / 2; i++) d[i] = 0;
 #pragma unroll 1
     for (int i = b.group;; i += 2) {
-        await_full(b.weights, w);
-        await_full(b.rows, x);
-        const u64 rows = rows_operand(address_of(b.rows, x)),
-                  weights = weights_operand(address_of(b.weights, w) + i % SPAN * (CHUNKS * GPU_ATOM_BYTES),
+        ring_await_full(b.weights, w);
+        ring_await_full(b.rows, x);
+        const u64 rows = rows_operand(ring_address(b.rows, x, SLOT)),
+                  weights = weights_operand(ring_address(b.weights, w, SLOT) +
+                                                i % SPAN * (CHUNKS * GPU_ATOM_BYTES),
                                             SPAN * CHUNKS * GPU_ATOM_BYTES);
         wgmma_begin();
 #pragma unroll
@@ -96,13 +97,13 @@ template <int N> DEV void multiply(float (&d)[N / 2], block &b, int slots) {
         if (SPAN == 1) leave(b, b.weights, w, 2);
         else if (last || i % SPAN + 2 >= SPAN) leave(b, b.weights, w, 1);
         if (last) break;
-        x = after(b.rows, x, 2);
-        if (SPAN == 1) w = after(b.weights, w, 2);
-        else if (i % SPAN + 2 >= SPAN) w = after(b.weights, w, 1);
+        x = ring_after(b.rows, x, 2);
+        if (SPAN == 1) w = ring_after(b.weights, w, 2);
+        else if (i % SPAN + 2 >= SPAN) w = ring_after(b.weights, w, 1);
     }
     after_wait(d);
-    advance(b.rows, after(b.rows, x, 2 - b.group));
-    advance(b.weights, after(b.weights, w, SPAN == 1 ? 2 - b.group : 1));
+    ring_move(b.rows, ring_after(b.rows, x, 2 - b.group));
+    ring_move(b.weights, ring_after(b.weights, w, SPAN == 1 ? 2 - b.group : 1));
 }
 
 /* The first of the two rows that a thread has in a tile; the other one is 8 further. */

@@ -116,16 +116,10 @@ DEV void consume_all(block &b, const gpu_resident_long &p, const share &s) {
     end_launch(b);
 }
 
-DEV ring ring_of(u32 base, u32 at, u32 slots, u32 barriers) {
-    return {.at = base + at, .barriers = base + barriers, .slots = slots, .next = 0, .lap = 0};
-}
-
 DEV void make_barriers(const block &b) {
     for (u32 s = 0; s < WEIGHTS + ROWS; s++) {
         const ring &r = s < WEIGHTS ? b.weights : b.rows;
-        const place p = {s < WEIGHTS ? s : s - WEIGHTS, 0};
-        barrier_init(full_of(r, p), 1);
-        barrier_init(empty_of(r, p), CONSUMER_WARPS);
+        ring_init(r, s < WEIGHTS ? s : s - WEIGHTS, CONSUMER_WARPS);
     }
     barrier_init(b.base + AT_MET, 1);
     barrier_init(b.base + AT_GIVEN, 1);
@@ -148,8 +142,8 @@ extern "C" __global__ void __cluster_dims__(LONG_CLUSTER, 1, 1) __launch_bounds_
                .group = same_in_warp(threadIdx.x >> 7),
                .height = LONG_HEIGHT(p.rows, p.shifts),
                .used = __ldg(p.count),
-               .weights = ring_of(base, 0, WEIGHTS, AT_BARRIERS),
-               .rows = ring_of(base, AT_ROWS, ROWS, AT_BARRIERS + 16 * WEIGHTS),
+               .weights = ring_of(base, WEIGHTS, base + AT_BARRIERS),
+               .rows = ring_of(base + AT_ROWS, ROWS, base + AT_BARRIERS + 16 * WEIGHTS),
                .phase = 0, .norms = 0, .exchanges = 0, .issued = 0};
     if (!threadIdx.x) make_barriers(b);
     cluster_meet();                        /* the other block's barriers are made, too                      */
