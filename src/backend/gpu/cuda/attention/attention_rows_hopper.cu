@@ -25,7 +25,7 @@
  * clears these rows in shared memory before anybody reads the tile.
  *
  * attention_rows_hopper.c checks what is legal and launches. */
-#include "backend/gpu/cuda/hopper.cuh"
+#include "backend/gpu/cuda/ring.cuh"
 #include "backend/gpu/cuda/wgmma.cuh"
 
 enum {
@@ -53,21 +53,18 @@ DEV void wgmma(float (&d)[40], u64 a, u64 b, int add) {
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-/* Addresses in shared memory: halves of Q, tiles of K, tiles of V, barriers (q: one a half; k, v: one a
- * stage). */
+/* Shared memory: halves of Q, a slot each that is filled once a unit, tiles of K, tiles of V. */
 typedef struct rows_memory {
-    u32 q, k, v;
-    u32 q_full, q_empty, k_full, k_empty, v_full, v_empty;
-    u32 landed;                            /* a V tile of which rows are to be cleared                      */
+    ring q, k, v;
+    u32 landed;                            /* barrier: a V tile of which rows are to be cleared             */
 } rows_memory;
 
 DEV rows_memory memory_of(const char *tiles, const u64 *barriers) {
-    rows_memory m;
-    m.q = shared_address(tiles), m.k = m.q + 2 * HALF, m.v = m.k + STAGES * TILE;
-    m.q_full = shared_address(barriers), m.q_empty = m.q_full + 16, m.k_full = m.q_empty + 16,
-    m.k_empty = m.k_full + 8 * STAGES, m.v_full = m.k_empty + 8 * STAGES, m.v_empty = m.v_full + 8 * STAGES;
-    m.landed = m.v_empty + 8 * STAGES;
-    return m;
+    const u32 q = shared_address(tiles), k = q + 2 * HALF, bars = shared_address(barriers);
+    return {.q = ring_of(q, 2, bars),
+            .k = ring_of(k, STAGES, bars + 32),
+            .v = ring_of(k + STAGES * TILE, STAGES, bars + 32 + 16 * STAGES),
+            .landed = bars + 32 + 32 * STAGES};
 }
 
 /* One thread: prefetches the maps, makes the barriers. At `empty` the warps arrive that have read. */
@@ -76,14 +73,14 @@ DEV void prepare(const gpu_wgmma_attention &w, const rows_memory &m) {
     prefetch_map(&w.k);
     prefetch_map(&w.v);
     for (int i = 0; i < 2; i++) {
-        barrier_init(m.q_full + 8 * i, 1);
-        barrier_init(m.q_empty + 8 * i, 4);
+        ring_init_full(m.q, i);
+        ring_init_empty(m.q, i, 4);
     }
     for (int i = 0; i < STAGES; i++) {
-        barrier_init(m.k_full + 8 * i, 1);
-        barrier_init(m.v_full + 8 * i, 1);
-        barrier_init(m.k_empty + 8 * i, 8);
-        barrier_init(m.v_empty + 8 * i, 8);
+        ring_init_full(m.k, i);
+        ring_init_full(m.v, i);
+        ring_init_empty(m.k, i, 8);
+        ring_init_empty(m.v, i, 8);
     }
     barrier_init(m.landed, 1);
     barrier_init_done();
@@ -163,10 +160,10 @@ DEV int next_tile(const gpu_cache_attention &p, tile_walk &w, int lane) {
 
 DEV void copy_queries(const gpu_wgmma_attention &w, const rows_memory &m, int f0, int n) {
     for (int half = 0; half < 2; half++) {
-        barrier_wait(m.q_empty + 8 * half, (n & 1) ^ 1);
-        barrier_arm(m.q_full + 8 * half, HALF);
+        const ring_place at = {(u32)half, (u32)n & 1};
+        const u32 full = ring_begin(m.q, at, HALF);
         for (int c = 0; c < 4; c++)
-            copy_box2(m.q + half * HALF + c * HALF_BOX, &w.q, c * 64, f0 + half * 64, m.q_full + 8 * half);
+            copy_box2(m.q.at + half * HALF + c * HALF_BOX, &w.q, c * 64, f0 + half * 64, full);
     }
 }
 
@@ -190,11 +187,11 @@ DEV void copy_keys(const gpu_wgmma_attention &w, const rows_memory &m, int lane)
         tile_walk walk = begin_walk(w.attention, u, lane);
         int tiles = 0;
         do {
-            const int s = item % STAGES;
+            const ring_place at = ring_use(m.k, item);
             if (walk.key0 + KEYS > u.written) wait_once(waited);
             if (!lane) {
-                barrier_wait(m.k_empty + 8 * s, (item / STAGES & 1) ^ 1);
-                copy_tile(m.k + s * TILE, &w.k, walk, m.k_full + 8 * s);
+                ring_await_empty(m.k, at);
+                copy_tile(ring_address(m.k, at, TILE), &w.k, walk, ring_full(m.k, at));
             }
             item++;
             if (++tiles != STAGES) continue;
@@ -223,14 +220,17 @@ DEV void copy_values(const gpu_wgmma_attention &w, const rows_memory &m, char *t
     for (; u.f0 < u.end; u = next_unit(w.attention, next, lane)) {
         tile_walk walk = begin_walk(w.attention, u, lane);
         do {
-            const int s = item % STAGES, keys = walk.keys - walk.key0;
+            const ring_place at = ring_use(m.v, item);
+            const int keys = walk.keys - walk.key0;
             if (walk.key0 + KEYS > u.written) wait_once(waited);
-            barrier_wait(m.v_empty + 8 * s, (item / STAGES & 1) ^ 1);
-            if (!lane) copy_tile(m.v + s * TILE, &w.v, walk, keys < KEYS ? m.landed : m.v_full + 8 * s);
+            ring_await_empty(m.v, at);
+            if (!lane)
+                copy_tile(ring_address(m.v, at, TILE), &w.v, walk,
+                          keys < KEYS ? m.landed : ring_full(m.v, at));
             if (keys < KEYS) {
                 barrier_wait(m.landed, landed++ & 1);
-                clear_values(tiles + 2 * HALF + (STAGES + s) * TILE, keys, lane);
-                if (!lane) barrier_arrive(m.v_full + 8 * s);
+                clear_values(tiles + 2 * HALF + (STAGES + at.slot) * TILE, keys, lane);
+                if (!lane) barrier_arrive(ring_full(m.v, at));
             }
             item++;
         } while (next_tile(w.attention, walk, lane));
@@ -370,7 +370,7 @@ DEV void store_rows(const gpu_cache_attention &p, const float (&out)[128], const
 DEV void attend_unit(const gpu_cache_attention &p, const rows_memory &m, const row_unit &u, int n, bool last,
                      int &item, const rows_thread &me) {
     const float scale = p.scale * 1.4426950408889634f;
-    const u32 q = m.q + me.group * HALF;
+    const u32 q = m.q.at + me.group * HALF;
     tile_walk walk = begin_walk(p, u, me.lane);
     row_pair rows = {{0, 0}, {-INFINITY, -INFINITY}, {0, 0}};
     int sample = walk.sample;
@@ -380,43 +380,47 @@ DEV void attend_unit(const gpu_cache_attention &p, const rows_memory &m, const r
 #pragma unroll
     for (int i = 0; i < 128; i++) out[i] = 0;
 
-    barrier_wait(m.q_full + 8 * me.group, n & 1);
-    barrier_wait(m.k_full + 8 * (item % STAGES), item / STAGES & 1);
+    const ring_place half = {(u32)me.group, (u32)n & 1};
+    ring_await_full(m.q, half);
+    const ring_place first = ring_use(m.k, item);
+    ring_await_full(m.k, first);
     take_turn(me, !n);
-    multiply_keys(score, q, m.k + item % STAGES * TILE);
+    multiply_keys(score, q, ring_address(m.k, first, TILE));
     end_turn(me, false);
     wgmma_wait<0>();
-    if (!me.lane) barrier_arrive(m.k_empty + 8 * (item % STAGES));
+    ring_leave(m.k, first, me.lane);
     after_wait(score);
     soften(score, rows, shrink, 0, scale, me.t);
     pack_weights(a, score);
     while (next_tile(p, walk, me.lane)) {
-        const int s = item % STAGES, next = (item + 1) % STAGES;
-        barrier_wait(m.k_full + 8 * next, (item + 1) / STAGES & 1);
-        barrier_wait(m.v_full + 8 * s, item / STAGES & 1);
+        const ring_place next = ring_use(m.k, item + 1);
+        ring_await_full(m.k, next);
+        const ring_place now = ring_use(m.v, item);
+        ring_await_full(m.v, now);
         take_turn(me, false);
-        multiply_keys(score, q, m.k + next * TILE);
-        add_values(out, a, m.v + s * TILE);
+        multiply_keys(score, q, ring_address(m.k, next, TILE));
+        add_values(out, a, ring_address(m.v, now, TILE));
         end_turn(me, false);
         wgmma_wait<1>();
-        if (!me.lane) barrier_arrive(m.k_empty + 8 * next);
+        ring_leave(m.k, next, me.lane);
         after_wait(score);
         if (walk.sample != sample) read_keys(p, rows, sample = walk.sample, u, me);
         soften(score, rows, shrink, walk.key0, scale, me.t);
         wgmma_wait<0>();
-        if (!me.lane) barrier_arrive(m.v_empty + 8 * s);
+        ring_leave(m.v, now, me.lane);
         after_wait(out);
         shrink_sums(out, shrink);
         pack_weights(a, score);
         item++;
     }
-    if (!me.lane) barrier_arrive(m.q_empty + 8 * me.group);
-    barrier_wait(m.v_full + 8 * (item % STAGES), item / STAGES & 1);
+    ring_leave(m.q, half, me.lane);
+    const ring_place end_tile = ring_use(m.v, item);
+    ring_await_full(m.v, end_tile);
     take_turn(me, false);
-    add_values(out, a, m.v + item % STAGES * TILE);
+    add_values(out, a, ring_address(m.v, end_tile, TILE));
     end_turn(me, last);
     wgmma_wait<0>();
-    if (!me.lane) barrier_arrive(m.v_empty + 8 * (item % STAGES));
+    ring_leave(m.v, end_tile, me.lane);
     after_wait(out);
     store_rows(p, out, rows, u, me);
     item++;
