@@ -19,6 +19,7 @@
 #define KERNELS_CUDA_VISION_BLOCK_CUH
 
 #include "backend/gpu/cuda/resident/meeting.cuh"
+#include "backend/gpu/cuda/ring.cuh"
 #include "vision.h"
 
 enum {
@@ -54,8 +55,8 @@ typedef struct block {
 } block;
 
 /* Barriers. */
-DEV u32 full_of(const block &b, int slot) { return b.ring + AT_BARRIERS + 8 * slot; }
-DEV u32 empty_of(const block &b, int slot) { return b.ring + AT_BARRIERS + 8 * (SLOTS + slot); }
+DEV ring slots_of(const block &b) { return ring_of(b.ring, SLOTS, b.ring + AT_BARRIERS); }
+DEV u32 full_of(const block &b, int slot) { return ring_full(slots_of(b), {(u32)slot, 0}); }
 DEV u32 factors_full(const block &b) { return b.ring + AT_BARRIERS + 16 * SLOTS; }
 DEV u32 factors_empty(const block &b) { return b.ring + AT_BARRIERS + 16 * SLOTS + 8; }
 DEV u32 met_of(const block &b) { return b.ring + AT_BARRIERS + 16 * SLOTS + 16; }
@@ -127,21 +128,20 @@ DEV void used(block &b, int slots, int uses) {
     b.parity ^= (uses / slots & 1 ? (1u << slots) - 1 : 0) ^ ((1u << uses % slots) - 1);
 }
 
+DEV ring_place use_of(const block &b, int slot, u32 lap) { return {(u32)slot, parity_of(b, slot, lap)}; }
 DEV void await_empty(const block &b, int slot, u32 lap) {
-    await(empty_of(b, slot), parity_of(b, slot, lap) ^ 1);
+    ring_await_empty(slots_of(b), use_of(b, slot, lap));
 }
 DEV void await_all_empty(const block &b) {
 #pragma unroll 1
     for (int s = 0; s < SLOTS; s++) await_empty(b, s, 0);
 }
 DEV void await_full(const block &b, int slot, u32 lap) {
-    await(full_of(b, slot), parity_of(b, slot, lap));
+    ring_await_full(slots_of(b), use_of(b, slot, lap));
 }
-/* Of every warp that reads the slot; `times`: for as many warps. All eight have to. */
+/* A warp that has read the slot, for `times` warps: all eight have to. */
 DEV void leave(const block &b, int slot, u32 times) {
-    if (!b.lane)
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;"
-                     ::"r"(empty_of(b, slot)), "r"(times) : "memory");
+    ring_leave_for(slots_of(b), {(u32)slot, 0}, b.lane, times);
 }
 
 #endif

@@ -367,10 +367,7 @@ KERNEL(VISION_THREADS) resident_vision(const __grid_constant__ gpu_vision p) {
     }
     block b = block_of(p, memory, images);
     if (threadIdx.x == 0) {
-        for (int s = 0; s < SLOTS; s++) {
-            barrier_init(full_of(b, s), 1);
-            barrier_init(empty_of(b, s), CONSUMER_WARPS);
-        }
+        for (int s = 0; s < SLOTS; s++) ring_init(slots_of(b), s, CONSUMER_WARPS);
         barrier_init(factors_full(b), FACTOR_WARPS * 32);
         barrier_init(factors_empty(b), CONSUMER_THREADS);
         barrier_init(met_of(b), 1);
