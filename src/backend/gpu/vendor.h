@@ -39,7 +39,9 @@ typedef enum gpu_error {
  * (gpu_family.kernel_bytes). */
 typedef struct gpu_kernel {
     const char *name;                      /* of its function, and in reports and tables                    */
-    int dynamic; /* 1: may ask for shared memory per launch, up to the device's limit */
+    int dynamic; /* 1: may ask for shared memory per launch, up to the device's limit;
+                                              2: also, a multiprocessor has all its shared memory ready,
+                                              so that the next kernel finds a place beside it               */
     int wide;                              /* 1: clusters of more than 8 blocks                             */
 } gpu_kernel;
 

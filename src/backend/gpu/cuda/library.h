@@ -46,6 +46,7 @@ enum {
     CUDA_DEVICE_MINOR = 76,
     CUDA_DEVICE_SHARED_BYTES = 97,          /* most a block may ask for                                     */
     CUDA_FUNCTION_SHARED_BYTES = 8,
+    CUDA_FUNCTION_SHARED_PERCENT = 9,       /* of a multiprocessor's memory, against the first-level cache  */
     CUDA_FUNCTION_WIDE_CLUSTERS = 14,       /* more than 8 blocks a cluster                                 */
     CUDA_STREAM_NON_BLOCKING = 1,
     CUDA_CAPTURE_THREAD_LOCAL = 1,

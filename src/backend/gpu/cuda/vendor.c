@@ -99,6 +99,8 @@ static int module_function(const gpu_driver *driver, void **function, void *modu
     int code = library->module_function(function, module, kernel->name);
     if (!code && kernel->dynamic)
         code = library->function_set(*function, CUDA_FUNCTION_SHARED_BYTES, (int)shared_bytes);
+    if (!code && kernel->dynamic > 1)
+        code = library->function_set(*function, CUDA_FUNCTION_SHARED_PERCENT, 100);
     if (!code && kernel->wide) code = library->function_set(*function, CUDA_FUNCTION_WIDE_CLUSTERS, 1);
     return code;
 }

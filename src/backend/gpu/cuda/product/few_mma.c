@@ -8,21 +8,21 @@ typedef struct tile {
 
 /* Of a kind the first that is legal is the heuristic's. */
 static const tile tiles[] = {
-    {{"few_qkv_16_2", 1, 0}, GPU_EPILOGUE_QKV, 2, 2},
-    {{"few_qkv_32_2", 1, 0}, GPU_EPILOGUE_QKV, 4, 2},
-    {{"few_gated_64_2", 1, 0}, GPU_EPILOGUE_GATED, 8, 2},
-    {{"few_gated_32_2", 1, 0}, GPU_EPILOGUE_GATED, 4, 2},
-    {{"few_residual_16_4", 1, 0}, GPU_EPILOGUE_RESIDUAL, 2, 4},
-    {{"few_residual_8_4", 1, 0}, GPU_EPILOGUE_RESIDUAL, 1, 4},
-    {{"few_residual_8_8", 1, 0}, GPU_EPILOGUE_RESIDUAL, 1, 8},
-    {{"few_store_8_4", 1, 0}, GPU_EPILOGUE_STORE, 1, 4},
+    {{"few_qkv_16_2", 2, 0}, GPU_EPILOGUE_QKV, 2, 2},
+    {{"few_qkv_32_2", 2, 0}, GPU_EPILOGUE_QKV, 4, 2},
+    {{"few_gated_64_2", 2, 0}, GPU_EPILOGUE_GATED, 8, 2},
+    {{"few_gated_32_2", 2, 0}, GPU_EPILOGUE_GATED, 4, 2},
+    {{"few_residual_16_4", 2, 0}, GPU_EPILOGUE_RESIDUAL, 2, 4},
+    {{"few_residual_8_4", 2, 0}, GPU_EPILOGUE_RESIDUAL, 1, 4},
+    {{"few_residual_8_8", 2, 0}, GPU_EPILOGUE_RESIDUAL, 1, 8},
+    {{"few_store_8_4", 2, 0}, GPU_EPILOGUE_STORE, 1, 4},
 };
 enum { TILES = sizeof tiles / sizeof *tiles, STORE = TILES - 1, WARPS = 8, ROWS = 16 };
 
 /* W of all warps, or their sums where those are larger; the norm's weight and bias, and the rows' squares. */
 static size_t shared_of(const tile *t, const gpu_linear *p) {
     size_t weights = (size_t)(WARPS * t->blocks * t->groups) * GPU_ATOM_BYTES,
-           sums = (size_t)(WARPS * ROWS * (8 * t->groups + 2)) * sizeof(float),
+           sums = (size_t)(WARPS * ROWS * (t->groups == 1 ? 8 : 8 * t->groups + 8)) * sizeof(float),
            norm = p->norm ? (2 * (size_t)p->ldx + ROWS * WARPS) * sizeof(float) : 0;
     return (weights > sums ? weights : sums) + norm;
 }

@@ -6,10 +6,14 @@
  * agree, so lane (g, t) takes the 16 bytes 8·(4h + t) … + 7 (h = 0, 1) of a block of 64 k, of column g of W
  * and of the rows g and g + 8 of x: two steps of 16 k each, without ldmatrix and without a barrier.
  *
- *   W        all of a block's share by cp.async before anything else: [P][C][h][32 lanes][16 bytes] a warp
- *   x        from global memory into registers, where the norm happens, too; only its sums of squares meet
- *            in shared memory
- *   sums     [8 warps][16 rows][8·C + 2] over W, which is read by then, added in the order of the warps
+ *   W        all of a block's share by cp.async before anything else: [P][C][h][32 lanes][16 bytes] a warp.
+ *            A large share is asked for in pieces, of which two are on their way: earlier kernels still
+ *            load, and would wait behind a longer queue
+ *   x        from global memory into registers, at most WINDOW blocks of 64 k at a time; the norm happens
+ *            there, too, only its sums of squares meet in shared memory
+ *   sums     [8 warps][16 rows][PITCH] over W, which is read by then, added in the order of the warps
+ *   places   at most 128 registers, so that two kernels have place on a multiprocessor: the next one loads
+ *            its W there while this one computes
  *
  *   blocks   256 threads; grid = columns / (8·C)
  *   shared   W; the norm's weight and bias; the sums of squares
@@ -32,12 +36,17 @@ template <int KIND_, int C_, int P_> struct few_tile {
         UNIT = PAIRED ? 16 : 8,            /* columns of a task                                             */
         TASKS = C * 8 / UNIT * ROWS * 4,
         WARP_BYTES = P * C * GPU_ATOM_BYTES,
-        PITCH = C * 8 + 2,                 /* floats of a row of sums                                       */
+        PITCH = C == 1 ? 8 : C * 8 + 8,    /* floats of a row of sums: no bank conflicts                    */
+        WINDOW = P < 5 ? P : 5,            /* blocks of 64 k whose x is in registers                        */
+        PIECE = C == 1 ? 1 : 2,            /* groups of columns that are asked for together                 */
+        PIECES = C / PIECE,                /* that a block of 64 k has                                      */
+        PACED = C == 8,                    /* two pieces on their way at most                               */
     };
     static_assert(TASKS <= WARPS * 32, "a thread has at most one task");
+    static_assert(C % PIECE == 0, "whole pieces");
 };
 
-/* The warp's share of W, a group of copies a block of 64 k; zeros beyond the last. */
+/* The warp's share of W, a group of copies a piece; zeros beyond the last block of 64 k. */
 template <class T> DEV void few_load_weights(const gpu_linear &p, u32 to, int warp, int lane) {
     const int g = lane >> 2, t = lane & 3, blocks = p.weights.blocks;
     const char *from = (const char *)p.weights.data + (size_t)blockIdx.x * T::C * blocks * GPU_ATOM_BYTES +
@@ -51,8 +60,10 @@ template <class T> DEV void few_load_weights(const gpu_linear &p, u32 to, int wa
             const char *atom = from + ((size_t)c * blocks + (there ? kb % blocks : 0)) * GPU_ATOM_BYTES;
             copy16(to + ((i * T::C + c) * 2 + 0) * 512, atom + low, there);
             copy16(to + ((i * T::C + c) * 2 + 1) * 512, atom + (low ^ 64), there);
+            if ((c + 1) % T::PIECE) continue;
+            copy_commit();
+            if (T::PACED && i * T::PIECES + c / T::PIECE) copy_wait<1>();
         }
-        copy_commit();
     }
 }
 
@@ -68,24 +79,37 @@ DEV void few_load_norm(const gpu_linear &p, u32 to, int tid) {
 /* The first k of the lane's 16 bytes in half h of the warp's block i. */
 DEV int few_k(int i, int h, int warp, int t) { return (warp + i * WARPS) * GPU_ATOM_K + h * 32 + t * 8; }
 
-/* x of the lane: [block of 64 k][row g or g + 8][h]. Beyond k, where W is zero, the row's first numbers.
- * All are asked for here: __syncwarp() keeps the compiler from moving loads to where they are used. */
-template <class T>
-DEV void few_load_x(uint4 (&x)[T::P][2][2], const gpu_linear &p, int rows, int warp, int lane) {
-    const int g = lane >> 2, t = lane & 3;
-    const u16 *from[2];
+/* The rows g and g + 8 of x, or the last. */
+typedef struct few_rows {
+    const u16 *row[2];
+} few_rows;
+
+DEV few_rows few_rows_of(const gpu_linear &p, int rows, int lane) {
+    few_rows x;
 #pragma unroll
     for (int r = 0; r < 2; r++)
-        from[r] = (const u16 *)p.x + (size_t)row_of(p.from, min(g + 8 * r, rows - 1)) * p.ldx;
+        x.row[r] = (const u16 *)p.x + (size_t)row_of(p.from, min((lane >> 2) + 8 * r, rows - 1)) * p.ldx;
+    return x;
+}
+
+/* x of the lane in the warp's block i: [row g or g + 8][h]. Beyond k, where W is zero, the row's first
+ * numbers. */
+DEV void few_load_block(uint4 (&x)[2][2], const few_rows &from, int k_end, int i, int warp, int lane) {
 #pragma unroll
-    for (int i = 0; i < T::P; i++)
+    for (int r = 0; r < 2; r++)
 #pragma unroll
-        for (int r = 0; r < 2; r++)
+        for (int h = 0; h < 2; h++) {
+            const int k = few_k(i, h, warp, lane & 3);
+            x[r][h] = __ldcg((const uint4 *)(from.row[r] + (k < k_end ? k : 0)));
+        }
+}
+
+/* The first WINDOW blocks. All are asked for here: __syncwarp() keeps the compiler from moving loads to where
+ * they are used. */
+template <class T>
+DEV void few_load_x(uint4 (&x)[T::WINDOW][2][2], const few_rows &from, int k_end, int warp, int lane) {
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int k = few_k(i, h, warp, t);
-                x[i][r][h] = __ldcg((const uint4 *)(from[r] + (k < p.ldx ? k : 0)));
-            }
+    for (int i = 0; i < T::WINDOW; i++) few_load_block(x[i], from, k_end, i, warp, lane);
     __syncwarp();
 }
 
@@ -98,32 +122,44 @@ DEV float few_squares(const uint4 &v) {
     return sum;
 }
 
-/* Eight numbers of a row times factor·(1 + weight), plus the bias. */
-DEV void few_scale(uint4 &v, float factor, const float *weight, const float *bias) {
+/* What the norm multiplies and adds to eight numbers of a row: 1 + weight, bias. */
+typedef struct few_affine {
+    float times[8], plus[8];
+} few_affine;
+
+DEV few_affine few_affine_at(const float *weight, const float *bias) {
+    const float4 a = *(const float4 *)weight, b = *(const float4 *)(weight + 4);
+    few_affine m = {{1 + a.x, 1 + a.y, 1 + a.z, 1 + a.w, 1 + b.x, 1 + b.y, 1 + b.z, 1 + b.w}, {}};
+    if (bias) {
+        const float4 c = *(const float4 *)bias, d = *(const float4 *)(bias + 4);
+        m.plus[0] = c.x, m.plus[1] = c.y, m.plus[2] = c.z, m.plus[3] = c.w;
+        m.plus[4] = d.x, m.plus[5] = d.y, m.plus[6] = d.z, m.plus[7] = d.w;
+    }
+    return m;
+}
+
+DEV void few_scale(uint4 &v, float factor, const few_affine &m) {
     u32 w[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-    for (int j = 0; j < 4; j += 2) {
-        const float4 m = *(const float4 *)(weight + j * 2);
-        const float4 b = bias ? *(const float4 *)(bias + j * 2) : make_float4(0, 0, 0, 0);
-        w[j] = pack_bf16(fmaf(low_of(w[j]), fmaf(m.x, factor, factor), b.x),
-                         fmaf(high_of(w[j]), fmaf(m.y, factor, factor), b.y));
-        w[j + 1] = pack_bf16(fmaf(low_of(w[j + 1]), fmaf(m.z, factor, factor), b.z),
-                             fmaf(high_of(w[j + 1]), fmaf(m.w, factor, factor), b.w));
-    }
+    for (int j = 0; j < 4; j++)
+        w[j] = pack_bf16(fmaf(low_of(w[j]) * factor, m.times[2 * j], m.plus[2 * j]),
+                         fmaf(high_of(w[j]) * factor, m.times[2 * j + 1], m.plus[2 * j + 1]));
     v = make_uint4(w[0], w[1], w[2], w[3]);
 }
 
 /* RMS norm of x in registers. `norm`: weight and bias in shared memory; those of known rows are read where
- * they are; `squares` [16 rows][8 warps]. */
+ * they are; `squares` [16 rows][8 warps]. What lies beyond k is scaled by the first weights. */
 template <class T>
-DEV void few_norm(uint4 (&x)[T::P][2][2], const gpu_linear &p, const float *norm, float *squares, int rows,
-                  int warp, int lane) {
+DEV void few_norm(uint4 (&x)[T::WINDOW][2][2], const gpu_linear &p, const float *norm, float *squares,
+                  int rows, float part, int warp, int lane) {
+    static_assert(T::WINDOW == T::P || !T::PAIRED, "x is here as a whole");
     const int g = lane >> 2, t = lane & 3;
+    float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float sum = 0;
 #pragma unroll
-        for (int i = 0; i < T::P; i++)
+        for (int i = 0; i < T::WINDOW; i++)
 #pragma unroll
             for (int h = 0; h < 2; h++)
                 if (few_k(i, h, warp, t) < p.ldx) sum += few_squares(x[i][r][h]);
@@ -131,51 +167,70 @@ DEV void few_norm(uint4 (&x)[T::P][2][2], const gpu_linear &p, const float *norm
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         if (!t) squares[(g + 8 * r) * WARPS + warp] = sum;
     }
-    copy_wait<T::P>();                     /* the norm, which was asked for before W                        */
+    copy_wait<T::P * T::PIECES>();         /* the norm, which was asked for before W                        */
     __syncthreads();
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const float4 a = *(const float4 *)(squares + (g + 8 * r) * WARPS),
                      b = *(const float4 *)(squares + (g + 8 * r) * WARPS + 4);
-        const float factor = rsqrtf((a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w) / p.ldx + p.eps);
-        const int known = known_at(p.epilogue.known, g + 8 * r, g + 8 * r < rows);
-        const float *weight = known ? p.norm_weight + known : norm,
-                    *bias = !p.norm_bias ? NULL : known ? p.norm_bias + known : norm + p.ldx;
+        factor[r] = rsqrtf((a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w) * part + p.eps);
+    }
+    if (p.epilogue.known.rows) {
 #pragma unroll
-        for (int i = 0; i < T::P; i++)
+        for (int r = 0; r < 2; r++) {
+            const int known = known_at(p.epilogue.known, g + 8 * r, g + 8 * r < rows);
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int k = few_k(i, h, warp, t);
-                if (k < p.ldx) few_scale(x[i][r][h], factor, weight + k, bias ? bias + k : NULL);
+            for (int i = 0; i < T::WINDOW * 2; i++) {
+                const int k = few_k(i / 2, i % 2, warp, t), at = k + known;
+                if (k >= p.ldx) continue;
+                few_scale(x[i / 2][r][i % 2], factor[r],
+                          few_affine_at(p.norm_weight + at, p.norm_bias ? p.norm_bias + at : NULL));
             }
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < T::WINDOW * 2; i++) {
+        const int at = few_k(i / 2, i % 2, warp, t);
+        if (at >= p.ldx) continue;
+        const few_affine m = few_affine_at(norm + at, p.norm_bias ? norm + p.ldx + at : NULL);
+#pragma unroll
+        for (int r = 0; r < 2; r++) few_scale(x[i / 2][r][i % 2], factor[r], m);
     }
 }
 
-/* Block i of the warp's share: both halves, two steps of 16 k each; steps in turn add up apart. */
+/* A block of 64 k: both halves, two steps of 16 k each; steps in turn add up apart. `w`: the lane's bytes. */
 template <class T>
-DEV void few_multiply(float (&sum)[T::C][2][4], const uint4 (&x)[2][2], u32 from) {
+DEV void few_multiply(float (&sum)[T::C][2][4], const uint4 (&x)[2][2], u32 w) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const u32 a[2][4] = {{x[0][h].x, x[1][h].x, x[0][h].y, x[1][h].y},
                              {x[0][h].z, x[1][h].z, x[0][h].w, x[1][h].w}};
 #pragma unroll
         for (int c = 0; c < T::C; c++) {
-            u32 w[4];
+            uint4 b;
             asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(from + (c * 2 + h) * 512)
+                         : "=r"(b.x), "=r"(b.y), "=r"(b.z), "=r"(b.w) : "r"(w + (c * 2 + h) * 512)
                          : "memory");
-            mma16(sum[c][0], a[0], w[0], w[1]);
-            mma16(sum[c][1], a[1], w[2], w[3]);
+            mma16(sum[c][0], a[0], b.x, b.y);
+            mma16(sum[c][1], a[1], b.z, b.w);
         }
     }
 }
 
+/* Blocks I … P - 1 of the warp. Where one is multiplied, the one that comes WINDOW blocks later is asked
+ * for. */
 template <class T, int I = 0>
-DEV void few_multiply_all(float (&sum)[T::C][2][4], const uint4 (&x)[T::P][2][2], u32 ring) {
+DEV void few_multiply_all(float (&sum)[T::C][2][4], uint4 (&x)[T::WINDOW][2][2], const few_rows &from,
+                          int k_end, u32 w, int warp, int lane) {
     if constexpr (I < T::P) {
-        copy_wait<T::P - 1 - I>();
-        few_multiply<T>(sum, x[I], ring + I * T::C * GPU_ATOM_BYTES);
-        few_multiply_all<T, I + 1>(sum, x, ring);
+        copy_wait<(T::P - 1 - I) * T::PIECES>();
+        few_multiply<T>(sum, x[I % T::WINDOW], w + I * T::C * GPU_ATOM_BYTES);
+        if constexpr (I + T::WINDOW < T::P) {
+            few_load_block(x[I % T::WINDOW], from, k_end, I + T::WINDOW, warp, lane);
+            __syncwarp();
+        }
+        few_multiply_all<T, I + 1>(sum, x, from, k_end, w, warp, lane);
     }
 }
 
@@ -219,12 +274,12 @@ DEV void few_finish(const gpu_linear &p, float *parts, const float (&sum)[T::C][
 template <class T> DEV void few(const gpu_linear &p) {
     extern __shared__ __align__(1024) char memory[];
     const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
-    const u32 ring = shared_address(memory) + warp * T::WARP_BYTES + lane * 16;
+    const u32 w = shared_address(memory) + warp * T::WARP_BYTES + lane * 16;
     float *const norm = (float *)(memory + WARPS * T::WARP_BYTES), *const squares = norm + 2 * p.ldx;
     const bool normed = T::PAIRED && p.norm != GPU_NORM_NONE;
 
     if (normed) few_load_norm(p, shared_address(norm), tid);
-    few_load_weights<T>(p, ring, warp, lane);
+    few_load_weights<T>(p, w, warp, lane);
     start_next();
     const few_task task = few_task_of<T>(tid);
     finish f = {};
@@ -232,32 +287,35 @@ template <class T> DEV void few(const gpu_linear &p) {
         f = prepare<T::KIND>(p.epilogue, task.r, p.capacity,
                              blockIdx.x * T::C * 8 + task.u * T::UNIT, task.t);
     const int rows = __ldg(p.count);
+    const float part = 1.0f / p.ldx;
     wait_before();
     if (rows <= 0) {
         copy_wait<0>();
         return;
     }
-    uint4 x[T::P][2][2];
-    few_load_x<T>(x, p, rows, warp, lane);
+    uint4 x[T::WINDOW][2][2];
+    const few_rows from = few_rows_of(p, rows, lane);
+    few_load_x<T>(x, from, p.ldx, warp, lane);
     f.there &= task.r < rows;
     u32 before = 0;
     if (T::KIND == GPU_EPILOGUE_RESIDUAL && f.there)
         before = __ldcg((const u32 *)((const u16 *)p.epilogue.out + f.at));
-    if (normed) few_norm<T>(x, p, norm, squares, rows, warp, lane);
+    if (normed) few_norm<T>(x, p, norm, squares, rows, part, warp, lane);
     float sum[T::C][2][4] = {};
-    few_multiply_all<T>(sum, x, ring);
+    few_multiply_all<T>(sum, x, from, p.ldx, w, warp, lane);
     few_finish<T>(p, (float *)memory, sum, task, f, before, warp, lane);
 }
 
-#define FEW(name, kind, groups, blocks)                        \
-    KERNEL(256) name(const __grid_constant__ gpu_linear p) {   \
-        few<few_tile<GPU_EPILOGUE_##kind, groups, blocks>>(p); \
+/* `together`: blocks that a multiprocessor's registers hold. */
+#define FEW(name, kind, groups, blocks, together)                                                            \
+    extern "C" __global__ void __launch_bounds__(256, together) name(const __grid_constant__ gpu_linear p) { \
+        few<few_tile<GPU_EPILOGUE_##kind, groups, blocks>>(p);                                               \
     }
-FEW(few_qkv_16_2, QKV, 2, 2)
-FEW(few_qkv_32_2, QKV, 4, 2)
-FEW(few_gated_32_2, GATED, 4, 2)
-FEW(few_gated_64_2, GATED, 8, 2)
-FEW(few_residual_8_4, RESIDUAL, 1, 4)
-FEW(few_residual_8_8, RESIDUAL, 1, 8)
-FEW(few_residual_16_4, RESIDUAL, 2, 4)
-FEW(few_store_8_4, STORE, 1, 4)
+FEW(few_qkv_16_2, QKV, 2, 2, 3)
+FEW(few_qkv_32_2, QKV, 4, 2, 2)
+FEW(few_gated_32_2, GATED, 4, 2, 3)
+FEW(few_gated_64_2, GATED, 8, 2, 2)
+FEW(few_residual_8_4, RESIDUAL, 1, 4, 2)
+FEW(few_residual_8_8, RESIDUAL, 1, 8, 2)
+FEW(few_residual_16_4, RESIDUAL, 2, 4, 2)
+FEW(few_store_8_4, STORE, 1, 4, 2)
