@@ -4,6 +4,8 @@
 
 #include "args.h"
 
+enum { GPU_MOST_PARTS = 4 };
+
 /* Each part's sums are stored as fp32 and added afterwards, in the order of the parts. */
 typedef struct gpu_linear_parts {
     gpu_linear linear;

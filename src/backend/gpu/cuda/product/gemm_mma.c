@@ -6,7 +6,7 @@
 #include "backend/gpu/cuda/vendor.h"
 #include "backend/gpu/kernels/linear_parts.h"
 
-enum { MOST_PARTS = 4, JOIN_THREADS = 256 };
+enum { LEAST_BLOCKS = 8, JOIN_THREADS = 256 };
 
 typedef struct tile {
     gpu_kernel kernel;
@@ -51,11 +51,12 @@ typedef struct usual {
     int tile, parts;
 } usual;
 
-/* k is shared while the tiles leave multiprocessors idle. */
+/* k is shared while the tiles leave multiprocessors idle, and a part has some blocks of 64 k. */
 static int most_parts(const gpu_device *device, const tile *t, int rows, const gpu_linear *p) {
     int blocks = tiles_of(t, rows, p);
     if (blocks >= gpu_multiprocessors(device)) return 1;
-    return least(least(MOST_PARTS, p->k_blocks), ceil_div(2 * gpu_multiprocessors(device), blocks));
+    int parts = least(GPU_MOST_PARTS, ceil_div(2 * gpu_multiprocessors(device), blocks));
+    return p->k_blocks < 2 * LEAST_BLOCKS ? 1 : least(parts, p->k_blocks / LEAST_BLOCKS);
 }
 
 static usual usual_choice(const gpu_device *device, int rows, const gpu_linear *p) {

@@ -20,11 +20,11 @@
  *            where there is one, is a kernel of its own before this one. k beyond ldx comes in as zeros; rows
  *            beyond *count and columns beyond the last repeat the last one, and nobody stores their sums.
  *            Where x has more k blocks than W (the two parts of a pixel), W repeats.
- *   early    start_next() and wait_before() come first: nothing is fetched before.
+ *   early    before wait_before(): W of the first stages, after start_next()
  *
  * gemm_mma.c checks what is legal and launches. */
 #include "backend/gpu/kernels/linear_parts.h"
-#include "epilogue.cuh"
+#include "pairs.cuh"
 
 /* What a tile decides at compile time: rows and columns of a block and of a warp, stages of the ring. */
 template <int BM_, int BN_, int WM_, int WN_, int STAGES_> struct mma_tile {
@@ -59,6 +59,16 @@ template <class T> DEV void copy_one(const mma_source<T> &s, u32 at, int kb, int
         copy16(at + T::BM * 128 + threadIdx.x * 16 + n * (T::THREADS * 16),
                s.w + (size_t)(s.w_at[n] + wb) * GPU_ATOM_BYTES, there);
     }
+}
+
+/* W of the stages that are asked for before the products begin. */
+template <class T> DEV void copy_first_w(const mma_source<T> &s, u32 ring, int first, int blocks) {
+#pragma unroll
+    for (int stage = 0; stage < T::STAGES - 1; stage++)
+#pragma unroll
+        for (int i = T::X_COPIES; i < T::COPIES; i++)
+            copy_one<T>(s, ring + stage * T::STAGE, stage < blocks ? first + stage : first, stage < blocks,
+                        i);
 }
 
 template <class T> struct mma_fragments {
@@ -213,16 +223,9 @@ template <class T> DEV void gemm(const gpu_linear_parts &a) {
     const int first = part * p.k_blocks / a.parts, blocks = (part + 1) * p.k_blocks / a.parts - first;
 
     start_next();
-    wait_before();
-    const int rows = *p.count;
-    if (m0 >= rows) return;
-
     mma_source<T> from;
     from.x = (const u16 *)p.x + (tid & 7) * 8;
     from.w = (const char *)p.weights.data + (tid & 63) * 16;
-#pragma unroll
-    for (int i = 0; i < T::X_COPIES; i++)
-        from.x_at[i] = (u32)min(m0 + (tid >> 3) + i * (T::THREADS / 8), rows - 1) * p.ldx;
 #pragma unroll
     for (int i = 0; i < T::W_COPIES; i++)
         from.w_at[i] =
@@ -230,13 +233,20 @@ template <class T> DEV void gemm(const gpu_linear_parts &a) {
     from.left = p.ldx - (tid & 7) * 8;
     from.w_blocks = p.weights.blocks;
     from.slot = (tid >> 3) * 128 + (((tid & 7) ^ (tid >> 3 & 7)) << 4);
+    const int rows = __ldg(p.count);
+    if (m0 < rows) copy_first_w<T>(from, ring, first, blocks);
+    wait_before();
+    if (m0 >= rows) return;
+#pragma unroll
+    for (int i = 0; i < T::X_COPIES; i++)
+        from.x_at[i] = (u32)min(m0 + (tid >> 3) + i * (T::THREADS / 8), rows - 1) * p.ldx;
 
     float sum[T::MI][T::NI][4] = {};
     mma_fragments<T> f;
 #pragma unroll
     for (int s = 0; s < T::STAGES - 1; s++) {
 #pragma unroll
-        for (int i = 0; i < T::COPIES; i++)
+        for (int i = 0; i < T::X_COPIES; i++)
             copy_one<T>(from, ring + s * T::STAGE, s < blocks ? first + s : first, s < blocks, i);
         copy_commit();
     }
@@ -306,19 +316,70 @@ KERNEL(128) gemm_mma_64_64(const __grid_constant__ gpu_linear_parts a) {
     gemm<mma_tile<64, 64, 32, 32, 4>>(a);
 }
 
-/* The parts' sums, added in order, to outputs. A thread has one row's quarter of a unit. */
+/* ---- parts --------------------------------------------------------------------------------------------- */
+
+/* What a thread of the join adds up: a quarter of a row's unit, columns 2t, 2t + 1 and 8 + 2t, 9 + 2t. */
+typedef struct quarter {
+    int r, column, t;
+} quarter;
+
+/* The parts' sums in order; all are asked for at once. */
+DEV void add_parts(const gpu_linear_parts &a, const quarter &q, float2 &low, float2 &high) {
+    const gpu_linear &p = a.linear;
+    const float *from = a.sums + (size_t)q.r * p.weights.columns + q.column + 2 * q.t;
+    const size_t next = (size_t)p.capacity * p.weights.columns;
+    float2 l[GPU_MOST_PARTS] = {}, h[GPU_MOST_PARTS] = {};
+#pragma unroll
+    for (int i = 0; i < GPU_MOST_PARTS; i++)
+        if (i < a.parts) {
+            l[i] = __ldcg((const float2 *)(from + i * next));
+            h[i] = __ldcg((const float2 *)(from + i * next + 8));
+        }
+    low = l[0], high = h[0];
+#pragma unroll
+    for (int i = 1; i < GPU_MOST_PARTS; i++)
+        low.x += l[i].x, low.y += l[i].y, high.x += h[i].x, high.y += h[i].y;
+}
+
+/* As pairs.cuh finishes them: what does not depend on sums is fetched before the kernel before this one has
+ * ended, what is added to beside the sums. */
+template <int KIND> DEV void join_pairs(const gpu_linear_parts &a, const quarter &q) {
+    enum { PAIRED = KIND == GPU_EPILOGUE_QKV, ADDS = KIND == GPU_EPILOGUE_RESIDUAL };
+    const gpu_linear &p = a.linear;
+    const gpu_epilogue &e = p.epilogue;
+    const int rows = __ldg(p.count);
+    const finish f = prepare<KIND>(e, q.r, p.capacity, q.column, q.t),
+                 g = PAIRED ? f : prepare<KIND>(e, q.r, p.capacity, q.column + 8, q.t);
+    wait_before();
+    if (q.r >= rows) return;
+    u32 before = 0, after = 0;
+    if (ADDS && f.there) before = __ldcg((const u32 *)((const u16 *)e.out + f.at));
+    if (ADDS && g.there) after = __ldcg((const u32 *)((const u16 *)e.out + g.at));
+    float2 low, high;
+    add_parts(a, q, low, high);
+    complete<KIND>(e, f, before, low.x, low.y, high.x, high.y);
+    if (!PAIRED) complete<KIND>(e, g, after, high.x, high.y, 0, 0);
+}
+
+DEV int in_pairs(const gpu_epilogue &e) {
+    return !e.f32 && !e.x_t && !e.add && (e.kind == GPU_EPILOGUE_QKV ? e.head_dim % 16 == 0 : e.n % 8 == 0);
+}
+
+/* The parts' sums to outputs, a quarter of a unit a thread. */
 KERNEL(256) gemm_mma_join(const __grid_constant__ gpu_linear_parts a) {
     const gpu_linear &p = a.linear;
-    const int columns = p.weights.columns, quarters = columns / 4, at = blockIdx.x * 256 + threadIdx.x,
-              r = at / quarters, q = at - r * quarters, t = q & 3, column = q / 4 * GPU_UNIT;
+    const int quarters = p.weights.columns / 4, at = blockIdx.x * 256 + threadIdx.x, r = at / quarters,
+              i = at - r * quarters;
+    const quarter q = {r, i / 4 * GPU_UNIT, i & 3};
     start_next();
-    wait_before();
-    if (r >= *p.count) return;
-    const float *from = a.sums + (size_t)r * columns + column + 2 * t;
-    float2 low = {0, 0}, high = {0, 0};
-    for (int i = 0; i < a.parts; i++, from += (size_t)p.capacity * columns) {
-        const float2 l = __ldcg((const float2 *)from), h = __ldcg((const float2 *)(from + 8));
-        low.x += l.x, low.y += l.y, high.x += h.x, high.y += h.y;
+    if (in_pairs(p.epilogue) && p.epilogue.kind == GPU_EPILOGUE_RESIDUAL)
+        join_pairs<GPU_EPILOGUE_RESIDUAL>(a, q);
+    else if (in_pairs(p.epilogue) && p.epilogue.kind == GPU_EPILOGUE_QKV) join_pairs<GPU_EPILOGUE_QKV>(a, q);
+    else {
+        wait_before();
+        if (r >= __ldg(p.count)) return;
+        float2 low, high;
+        add_parts(a, q, low, high);
+        epilogue_unit(p.epilogue, r, q.column / GPU_UNIT, q.t, low.x, low.y, high.x, high.y);
     }
-    epilogue_unit(p.epilogue, r, column / GPU_UNIT, t, low.x, low.y, high.x, high.y);
 }
