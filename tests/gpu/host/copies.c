@@ -1,7 +1,7 @@
 /* Layers from what was prepared alone: when a model is loaded, everything that an operation of a block reads
  * of it is copied, and whole blocks are then computed by the ops' own kernels over the copies. Nothing is
- * faster for it, but a test sees whether a block finds what was prepared for its layers. On the path
- * "copied". */
+ * faster for it, but a test sees whether a block finds what was prepared for its layers, behind what another
+ * family has prepared of them. On the path "copied". */
 #include "backend/gpu/gpu.h"
 #include "kernels.h"
 
@@ -19,8 +19,26 @@ static void copy(const void *arguments, host_block block) {
     memcpy(p->to, p->from, p->bytes);
 }
 
-static const gpu_kernel kernels[] = {{"copy", 0, 0}};
-const host_function host_image_copies[] = {{"copy", copy}, {NULL, NULL}};
+static void mark(const void *arguments, host_block block) {
+    char *place;
+    (void)block;
+    memcpy(&place, arguments, sizeof place);
+    memset(place, HOST_MARK, HOST_MARKS);
+}
+
+static const gpu_kernel kernels[] = {{"copy", 0, 0}, {"mark", 0, 0}};
+const host_function host_image_copies[] = {{"copy", copy}, {"mark", mark}, {NULL, NULL}};
+
+/* The family before it, which prepares marks and takes nothing. */
+static size_t prepare_marks(gpu_issue *issue, const block_weights *block, void *place) {
+    (void)block;
+    gpu_emit(issue, 1, (gpu_grid){.x = 1, .y = 1, .threads = 1}, &place, sizeof place);
+    return HOST_MARKS;
+}
+
+const gpu_family gpu_family_host_marks = {
+    .name = "marks", GPU_KERNELS(kernels), .prepare = prepare_marks,
+};
 
 /* The copies of an op, at an offset of the block's: 0 where there is no original. */
 typedef struct op_copies {

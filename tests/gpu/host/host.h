@@ -1,4 +1,4 @@
-/* A vendor whose GPU is the host: a driver, four kernel families in plain C, and what describes them. The
+/* A vendor whose GPU is the host: a driver, five kernel families in plain C, and what describes them. The
  * frame of src/backend/gpu runs on it as on CUDA, with fewer kernels that are cut otherwise.
  *
  *   driver.c      memory, streams, events, graphs, launches: everything on the calling thread, at once
@@ -14,6 +14,8 @@
 #include "backend/gpu/vendor.h"
 
 enum { HOST_SHARED_BYTES = 320 << 10, HOST_PROCESSORS = 4 };
+/* On the path copied HOST_MARKS bytes of this value stand first in everything that is prepared. */
+enum { HOST_MARKS = 300, HOST_MARK = 0x5a };
 
 extern const gpu_vendor gpu_vendor_host;
 

@@ -3,6 +3,7 @@
 #define TESTS_GPU_HOST_KERNELS_H
 
 #include "backend/gpu/family.h"
+#include "host.h"
 #include "ops/scalar.h"
 
 /* A block of a launch's grid: its place, and shared memory, undefined at the beginning. */
@@ -20,7 +21,7 @@ typedef struct host_function {
 } host_function;
 
 extern const gpu_family gpu_family_host_products, gpu_family_host_attention, gpu_family_host_pointwise,
-    gpu_family_host_copies;
+    gpu_family_host_copies, gpu_family_host_marks;
 extern const host_function host_image_products[], host_image_attention[], host_image_pointwise[],
     host_image_copies[];
 

@@ -291,7 +291,10 @@ static void poison(device *device, const void *at, size_t bytes) {
 
 /* Nothing is left of what the layers of a block read, but what was prepared. Returns its bytes. */
 static size_t poison_weights(device *device, const block_weights *block) {
+    unsigned char marks[HOST_MARKS];
     assert_non_null(block->prepared);
+    must(device->backend->download(device, marks, block->prepared, sizeof marks, &error));
+    for (int i = 0; i < HOST_MARKS; i++) assert_int_equal(marks[i], HOST_MARK);
     for (int i = 0; i < block->layers * LAYER_OPS; i++) {
         const op_weights *w = &block->layer[i / LAYER_OPS].ops[i % LAYER_OPS];
         const size_t k = (size_t)w->weight.k * sizeof(float), n = (size_t)w->weight.n * sizeof(float);

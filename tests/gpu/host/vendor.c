@@ -32,7 +32,8 @@ static const gpu_module modules[] = {
     {&gpu_family_host_products, host_image_products, NULL, 1},
     {&gpu_family_host_attention, host_image_attention, NULL, 2},
     {&gpu_family_host_pointwise, host_image_pointwise, NULL, 3},
-    {&gpu_family_host_copies, host_image_copies, "copied", 4},
+    {&gpu_family_host_marks, host_image_copies, "copied", 4},
+    {&gpu_family_host_copies, host_image_copies, "copied", 5},
     {NULL, NULL, NULL, 0},
 };
 

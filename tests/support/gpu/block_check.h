@@ -68,8 +68,8 @@ static inline int block_rows_same(const row_set *a, const row_set *b, int nearer
 }
 
 static inline int block_matrix_alike(const matrix *a, const matrix *b) {
-    return a->n == b->n && a->k == b->k && a->type == b->type && a->form == b->form && a->raw == b->raw &&
-           a->heads == b->heads && a->head_dim == b->head_dim && !a->scales == !b->scales;
+    return a->n == b->n && a->k == b->k && a->type == b->type && a->input == b->input && a->form == b->form &&
+           a->raw == b->raw && a->heads == b->heads && a->head_dim == b->head_dim && !a->scales == !b->scales;
 }
 
 static inline int block_matrix_same(const matrix *a, const matrix *b) {
