@@ -23,8 +23,8 @@ const char *machine_weights(const openpi_engine_info *info) {
 
 const char *machine_types(const openpi_engine_info *info, char text[TYPES_TEXT]) {
     const char *weights = machine_weights(info);
-    snprintf(text, TYPES_TEXT, "%s%s%s%s", info->dtype == OPENPI_F32 ? "f32" : "bf16", weights ? " with " : "",
-             weights ? weights : "", weights ? " weights" : "");
+    snprintf(text, TYPES_TEXT, "%s%s%s%s", info->dtype == OPENPI_F32 ? "f32" : "bf16",
+             weights ? " with " : "", weights ? weights : "", weights ? " weights" : "");
     return text;
 }
 

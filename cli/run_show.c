@@ -105,8 +105,8 @@ static const char *model_text(const run_job *j, char *text, size_t bytes) {
     char types[TYPES_TEXT];
     snprintf(text, bytes, "%s, %.2f %s parameters, %s on %s (%s, %d thread%s)",
              variant_of(e->variant)->symbol, millions >= 1000 ? millions / 1000 : millions,
-             millions >= 1000 ? "billion" : "million", machine_types(e, types), e->device, e->path, e->threads,
-             e->threads == 1 ? "" : "s");
+             millions >= 1000 ? "billion" : "million", machine_types(e, types), e->device, e->path,
+             e->threads, e->threads == 1 ? "" : "s");
     return text;
 }
 

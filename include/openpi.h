@@ -868,8 +868,8 @@ OPENPI_API void openpi_noise(uint64_t seed, uint64_t stream, float *noise, size_
 /* *json: an object that describes a checkpoint, for openpi_free: variant, dims, parameters, dtypes, cameras,
  * robot, stats, prompt format, steps, horizon, real-time chunking; the ranks and factors of LoRA and of an
  * adapter; and for every device the memory that weights (each group of them) and a default session need, the
- * memory that is free, and whether it fits; "notes", the sentences of openpi_engine_note and openpi_policy_note, warnings with
- * "warning: " in front. `options` may be NULL. */
+ * memory that is free, and whether it fits; "notes", the sentences of openpi_engine_note and
+ * openpi_policy_note, warnings with "warning: " in front. `options` may be NULL. */
 OPENPI_API openpi_status openpi_inspect(const char *checkpoint, const openpi_policy_options *options,
                                         char **json, openpi_error *error);
 

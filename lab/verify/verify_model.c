@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/report.h"
+#include "lab/verify/eight_bits.h"
 #include "lab/verify/verify_model.h"
 #include "openpi_internal.h"
 
@@ -182,7 +183,8 @@ openpi_status model_prepare(verify_case *c, golden_model *g, openpi_error *error
 /* ---- actions ---------------------------------------------------------------------------------------- */
 
 void model_judge_actions(verify_case *c, const golden_model *g, const char *what, const distance *d) {
-    if (c->options->dtype != OPENPI_F32) case_actions(c, what, d, g->bound_bf16_max, g->bound_bf16_rms);
+    if (c->options->dtype != OPENPI_F32 || g->eight_bits)
+        case_actions(c, what, d, g->bound_bf16_max, g->bound_bf16_rms);
     else case_actions(c, what, d, strncmp(c->row.device, "cpu", 3) ? g->bound_gpu : g->bound_cpu, 0);
 }
 
@@ -222,10 +224,23 @@ static openpi_status judge_many(verify_case *c, const golden_model *g, openpi_en
     return OPENPI_OK;
 }
 
+/* 8 bits change actions by more than rounding does: the bounds grow, and stages are not judged. */
+static void widen(golden_model *g, const openpi_engine *engine) {
+    size_t count = (size_t)(g->B * g->H * STATE);
+    double sigma = eight_bits_sigma(engine->model, g->truth, g->noise, count), max, rms;
+    if (!(sigma > 0)) return;
+    eight_bits_bounds(sigma, count, &max, &rms);
+    g->eight_bits = 1;
+    g->bound_bf16_max = hypot(g->bound_bf16_max, max);
+    g->bound_bf16_rms = hypot(g->bound_bf16_rms, rms);
+}
+
 openpi_status model_judge(verify_case *c, golden_model *g, openpi_engine *engine, openpi_error *error) {
     openpi_session *session;
     stages s = {0};
-    int H = (int)g->H, N = (int)g->N, L = (int)g->L, observed = c->options->dtype == OPENPI_F32 && g->time;
+    widen(g, engine);
+    int H = (int)g->H, N = (int)g->N, L = (int)g->L,
+        observed = c->options->dtype == OPENPI_F32 && g->time && !g->eight_bits;
     TRY(case_session(c, engine, (int)g->B, H, N, L, &session, error));
     for (int k = 0; k < N && g->time; k++)
         if (!(session->plan->times[k] == g->time[k]))

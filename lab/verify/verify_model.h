@@ -24,6 +24,7 @@ typedef struct golden_model {
     float *truth, *torch;                    /* actions [B][H][32]; torch: a second fp32, may be NULL  */
     double bound_cpu, bound_gpu;             /* bound on the distance of the fp32 actions              */
     double bound_bf16_max, bound_bf16_rms;   /* bounds on the distance of the bf16 actions             */
+    int eight_bits;                          /* 1: those count in fp32 too                             */
     double agree;                            /* how far the golden's own actions and stage.x may be apart */
     float *image_tokens, *k, *v, *suffix, *time, *velocity, *x;     /* stages; time NULL: none recorded */
     /* Prepared: prompts without their holes. */

@@ -132,7 +132,8 @@ static openpi_status read_entry(reading *r, word entry, openpi_error *error) {
     TRY(read_format(r, entry, &chosen, error));
     if (r->all >= 0)
         return report(error, OPENPI_BAD_ARGUMENT,
-                      WEIGHTS "two formats for all groups, %s and %s, expected one", r->list, format_names[r->all], format_names[chosen]);
+                      WEIGHTS "two formats for all groups, %s and %s, expected one", r->list,
+                      format_names[r->all], format_names[chosen]);
     r->all = (int)chosen;
     return OPENPI_OK;
 }

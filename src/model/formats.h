@@ -30,8 +30,8 @@ typedef enum product_format {
 /* X(constant, name) */
 #define GROUP_LIST(X)                                                                          \
     X(GROUP_VISION, "vision")          /* the layers of the vision tower, and the projector */ \
-    X(GROUP_ATTENTION, "attention")    /* of the prefix: q, k, v and o */                      \
-    X(GROUP_FFN, "ffn")                /* of the prefix: gate, up and down */                  \
+    X(GROUP_ATTENTION, "attention")    /* the prefix: q, k, v and o */                         \
+    X(GROUP_FFN, "ffn")                /* the prefix: gate, up and down */                     \
     X(GROUP_EXPERT, "expert")          /* all layers of the action expert */                   \
     X(GROUP_HEADS, "heads")            /* patches, state, actions, time, modulations */
 

@@ -103,6 +103,31 @@ static void test_refused(void **state) {
     }
 }
 
+/* A format without kernels: group, format and device are named. */
+static void test_formats_refused(void **state) {
+    static const char *const cases[][3] = {{"expert=int8", "expert=int8", "f32 or expert=bf16"},
+                                           {"ffn=int8x8", "ffn=int8x8", "ffn=f32 or ffn=bf16"},
+                                           {"e4m3", "vision=e4m3", "vision=f32"},
+                                           {"heads=e4m3", "heads=e4m3", "heads=f32"}};
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    (void)state;
+    must(openpi_synthetic_parse("odd", &synthetic, &error));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+        openpi_engine *engine;
+        char sentence[160];
+        options.synthetic = &synthetic;
+        options.device = "host:0";
+        options.formats = cases[i][0];
+        snprintf(sentence, sizeof sentence,
+                 "weights is %s, for which host (plain) has no kernels under bf16 activations, expected ",
+                 cases[i][1]);
+        assert_int_equal(openpi_engine_open(NULL, &options, &engine, &error), OPENPI_UNSUPPORTED);
+        if (strncmp(error.message, sentence, strlen(sentence)) || !strstr(error.message, cases[i][2]))
+            fail_msg("%s", error.message);
+    }
+}
+
 static void test_facts(void **state) {
     openpi_engine *engine = open_engine("odd", OPENPI_BF16);
     const backend *backend = engine->device->backend;
@@ -478,6 +503,7 @@ typedef struct golden_case {
     openpi_dtype dtype;
     const char *without;                   /* switches that are off                                        */
     void (*on_session)(void *user, openpi_session *session);
+    const char *formats;                   /* weights by group                                             */
 } golden_case;
 
 static void golden_holds(void **state) {
@@ -489,6 +515,7 @@ static void golden_holds(void **state) {
     options.device = "host:0";
     options.dtype = g->dtype;
     options.without = g->without;
+    options.formats = g->formats;
     options.on_session = g->on_session;
     options.hook_user = &chosen;
     options.batch_only = 1;
@@ -507,7 +534,7 @@ static void golden_holds(void **state) {
 #define MODEL(name) "model/" name ".safetensors"
 /* Samples of a batch also alone, and the other goldens: tools/check-all. */
 #define BOTH(name, without, on_session)                                                   \
-    {MODEL(name), OPENPI_F32, without, on_session}, {MODEL(name), OPENPI_BF16, without, on_session}
+    {MODEL(name), OPENPI_F32, without, on_session, NULL}, {MODEL(name), OPENPI_BF16, without, on_session, NULL}
 
 static const char no_graph[] = "graph-replay";
 
@@ -524,6 +551,10 @@ static golden_case cases[] = {
     BOTH("pi05_odd", no_graph, NULL),
     BOTH("pi0_odd", no_graph, choose_by_turns),
     BOTH("pi05_odd", no_graph, choose_by_turns),
+    /* Groups in the two formats that this vendor has. */
+    {MODEL("pi0_odd"), OPENPI_BF16, NULL, NULL, "vision=f32,expert=f32"},
+    {MODEL("pi05_odd"), OPENPI_BF16, NULL, NULL, "f32,ffn=bf16,heads=bf16"},
+    {MODEL("pi05_odd"), OPENPI_F32, NULL, NULL, "attention=bf16,ffn=f32"},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -531,6 +562,7 @@ static int run_device(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_listed, nothing_left),
         cmocka_unit_test_teardown(test_refused, nothing_left),
+        cmocka_unit_test_teardown(test_formats_refused, nothing_left),
         cmocka_unit_test_teardown(test_facts, nothing_left),
         cmocka_unit_test_teardown(test_generated, nothing_left),
         cmocka_unit_test_teardown(test_replays, nothing_left),

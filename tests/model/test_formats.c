@@ -1,0 +1,391 @@
+/* Formats by group: the list that users write, which matrices get what, 8-bit floats, integer rows on every
+ * level, and what each table of formats costs the actions of goldens. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lab/verify/eight_bits.h"
+#include "openpi_internal.h"
+#include "ops/reference.h"
+#include "verify_rows.h"
+
+static openpi_error error = OPENPI_ERROR_INIT;
+
+static void must(openpi_status status) {
+    if (status != OPENPI_OK) fail_msg("%s", error.message);
+}
+
+/* ---- the list --------------------------------------------------------------------------------------- */
+
+static void lists_are_read_and_written(void **state) {
+    (void)state;
+    static const struct {
+        openpi_dtype dtype;
+        const char *list, *written;
+    } cases[] = {
+        {OPENPI_BF16, "bf16", "bf16"},
+        {OPENPI_F32, "bf16", "bf16"},
+        {OPENPI_F32, "file", "file"},
+        {OPENPI_BF16, "f32", "f32"},
+        {OPENPI_BF16, "expert=int8", "bf16,expert=int8"},
+        {OPENPI_F32, "expert=int8", "file,expert=int8"},
+        {OPENPI_BF16, "expert=int8,ffn=int8x8", "bf16,ffn=int8x8,expert=int8"},
+        {OPENPI_BF16, "expert=bf16", "bf16"},
+        {OPENPI_BF16, "heads=f32,e4m3,vision=bf16", "e4m3,vision=bf16,heads=f32"},
+        {OPENPI_BF16, "int8x8,vision=int8,attention=e4m3,ffn=f32,expert=file,heads=e4m3",
+         "int8x8,vision=int8,attention=e4m3,ffn=f32,expert=file,heads=e4m3"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        model_types types, again;
+        char text[FORMATS_TEXT];
+        must(engine_formats(cases[i].dtype, OPENPI_WEIGHTS_AUTO, cases[i].list, &types, &error));
+        formats_write(&types, text);
+        assert_string_equal(text, cases[i].written);
+        must(engine_formats(cases[i].dtype, OPENPI_WEIGHTS_AUTO, text, &again, &error));
+        assert_memory_equal(&types, &again, sizeof types);
+    }
+}
+
+static void wrong_lists_are_refused(void **state) {
+    (void)state;
+    static const char formats[] = "expected bf16, f32, int8, int8x8, e4m3 or file";
+    static const struct {
+        const char *list, *sentence;
+    } cases[] = {
+        {"exprt=int8", "\"exprt\" is no group, expected vision, attention, ffn, expert or heads; did you "
+                       "mean \"expert\"?"},
+        {"int9", "\"int9\" is no format, expected bf16, f32, int8, int8x8, e4m3 or file; did you mean "
+                 "\"int8\"?"},
+        {"ffn=int88", formats},
+        {"ffn=", formats},
+        {"expert", "group expert is without a format, expected expert=bf16, f32"},
+        {"expert=int8,ffn=bf16,expert=int8", "group expert is there twice, expected once"},
+        {"int8,bf16", "two formats for all groups, int8 and bf16, expected one"},
+        {"", "an entry is empty, expected FORMAT or GROUP=FORMAT"},
+        {"int8,", "an entry is empty"},
+        {"heads=int8x8", "heads=int8x8, expected bf16, f32, int8, e4m3 or file: rows of heads stay fp32"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        model_types types;
+        char head[80];
+        snprintf(head, sizeof head, "weights is \"%s\": ", cases[i].list);
+        assert_int_equal(engine_formats(OPENPI_BF16, OPENPI_WEIGHTS_AUTO, cases[i].list, &types, &error),
+                         OPENPI_BAD_ARGUMENT);
+        if (strncmp(error.message, head, strlen(head)) || !strstr(error.message, cases[i].sentence))
+            fail_msg("%s: %s", cases[i].list, error.message);
+    }
+}
+
+/* ---- 8-bit floats ----------------------------------------------------------------------------------- */
+
+/* By the format's table: sign, exponent, mantissa. */
+static double e4m3_of(int code) {
+    int exponent = code >> 3 & 15, mantissa = code & 7;
+    double size = exponent ? (1 + mantissa / 8.0) * pow(2, exponent - 7) : mantissa / 8.0 * pow(2, -6);
+    return code & 0x80 ? -size : size;
+}
+
+static void e4m3_has_256_codes(void **state) {
+    (void)state;
+    for (int code = 0; code < 256; code++) {
+        float x = e4m3_to_float((uint8_t)code);
+        if ((code & 0x7f) == 0x7f) {
+            assert_true(isnan(x));
+            assert_int_equal(e4m3_from_float(x) & 0x7f, 0x7f);
+            continue;
+        }
+        assert_true((double)x == e4m3_of(code) && !signbit(x) == !(code & 0x80));
+        assert_int_equal(e4m3_from_float(x), code);
+    }
+    assert_true(e4m3_to_float(0x7e) == 448 && e4m3_to_float(1) == 0x1p-9f);
+}
+
+/* Between two neighbours: the nearer one, at the middle the even one. */
+static void e4m3_rounds_to_nearest_even(void **state) {
+    (void)state;
+    for (int code = 0; code < 0x7e; code++)
+        for (int sign = 0; sign < 256; sign += 128) {
+            float low = e4m3_to_float((uint8_t)(code + sign));
+            float high = e4m3_to_float((uint8_t)(code + 1 + sign));
+            float middle = (low + high) / 2;
+            assert_int_equal(e4m3_from_float(middle), sign + (code & 1 ? code + 1 : code));
+            assert_int_equal(e4m3_from_float(nextafterf(middle, low)), sign + code);
+            assert_int_equal(e4m3_from_float(nextafterf(middle, high)), sign + code + 1);
+        }
+    static const float beyond[] = {448.1f, 463, 464, 480, 1e30f, INFINITY};
+    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++) {
+        assert_int_equal(e4m3_from_float(beyond[i]), 0x7e);
+        assert_int_equal(e4m3_from_float(-beyond[i]), 0xfe);
+    }
+    assert_int_equal(e4m3_from_float(-0.0f), 0x80);
+}
+
+static void e4m3_has_a_scale_an_output(void **state) {
+    (void)state;
+    enum { K = 150 };
+    const weight_format *f = &weight_formats[WEIGHT_E4M3];
+    float row[K], zero[K] = {0}, scale[2], out[K];
+    uint8_t codes[K];
+    for (int i = 0; i < K; i++) row[i] = 7 * sinf((float)i);
+    row[70] = -9;
+    assert_int_equal(weight_groups(f, K), 1);
+    assert_int_equal(weight_row_bytes(f, K), K);
+    weight_encode(f, row, K, codes, scale);
+    weight_decode(f, codes, scale, K, 0, K, out);
+    assert_true(scale[0] == 9.0f / 448 && codes[70] == 0xfe);
+    for (int i = 0; i < K; i++)              /* half a unit of three bits, or of the smallest step         */
+        assert_true(fabsf(out[i] - row[i]) <= fmaxf(fabsf(row[i]) / 16, scale[0] * 0x1p-10f) * 1.00001f);
+    weight_encode(f, zero, K, codes, scale);
+    weight_decode(f, codes, scale, K, 0, K, out);
+    for (int i = 0; i < K; i++) assert_true(out[i] == 0);
+}
+
+/* ---- integer rows ----------------------------------------------------------------------------------- */
+
+enum { A_ROWS = 7, N = 40, WIDE = 4304 };
+
+typedef struct rows_problem {
+    float a[A_ROWS * WIDE], x[A_ROWS * N], expected[A_ROWS * N], scales[N];
+    int8_t codes[N * WIDE];
+    int32_t count;
+    op op;
+} rows_problem;
+
+/* Ordinary rows, zeros of both signs, a NaN, an infinity, one huge channel, numbers too small for codes. */
+static rows_problem *rows_make(int k) {
+    rows_problem *p = calloc(1, sizeof *p);
+    assert_non_null(p);
+    p->count = A_ROWS;
+    for (int i = 0; i < N * k; i++) p->codes[i] = (int8_t)(i * 37 % 255 - 127);
+    for (int o = 0; o < N; o++) p->scales[o] = 0.001f * (float)(o + 1);
+    for (int r = 0; r < A_ROWS; r++)
+        for (int i = 0; i < k; i++) {
+            float *x = &p->a[r * k + i];
+            *x = sinf((float)(r * 1000 + i)) * (float)(r + 1);
+            if (r == 1) *x = i % 2 ? -0.0f : 0;
+            if (r == 2 && i == k / 2) *x = NAN;
+            if (r == 3 && i == k - 1) *x = -INFINITY;
+            if (r == 4 && i == 0) *x = 1e6f;
+            if (r == 5) *x *= 0x1p-120f;
+        }
+    p->op = (op){.kind = OP_LINEAR_RESIDUAL, .type = DTYPE_F32};
+    p->op.linear_residual = (op_linear_residual){.rows = {.capacity = A_ROWS, .count = &p->count},
+                                                 .a = p->a,
+                                                 .x = p->x,
+                                                 .weight = {.data = p->codes,
+                                                            .scales = p->scales,
+                                                            .n = N,
+                                                            .k = k,
+                                                            .type = WEIGHT_INT8_ROW,
+                                                            .form = MATRIX_PLAIN,
+                                                            .input = INPUT_INT8}};
+    return p;
+}
+
+/* ops.h, in other words: codes by division in double, sums in 64 bits. */
+static void rows_expect(rows_problem *p, int k) {
+    for (int r = 0; r < A_ROWS; r++) {
+        float top = 0;
+        int finite = 1;
+        for (int i = 0; i < k; i++) {
+            finite &= isfinite(p->a[r * k + i]) != 0;
+            top = fmaxf(top, fabsf(p->a[r * k + i]));
+        }
+        int none = top < 0x1p-100f;
+        float scale = none ? 0 : top / 127, inverse = none ? 0 : 127 / top;
+        for (int o = 0; o < N; o++) {
+            int64_t sum = 0;
+            for (int i = 0; i < k && finite; i++)
+                sum += (int64_t)lrint((double)(p->a[r * k + i] * inverse)) * p->codes[o * k + i];
+            p->expected[r * N + o] = finite ? (float)sum * (scale * p->scales[o]) : NAN;
+        }
+    }
+}
+
+static void definitions_multiply_integers(void **state) {
+    (void)state;
+    static const int widths[] = {1, 37, 256, WIDE};
+    for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+        float *scratch = malloc(WIDE * sizeof *scratch);
+        rows_problem *p = rows_make(widths[w]);
+        rows_expect(p, widths[w]);
+        reference_linear_residual(&p->op, 0, A_ROWS, scratch);
+        for (int i = 0; i < A_ROWS * N; i++)
+            if (!(isnan(p->expected[i]) ? isnan(p->x[i]) : p->x[i] == p->expected[i]))
+                fail_msg("k %d, row %d, output %d: %.9g, expected %.9g", widths[w], i / N, i % N,
+                         (double)p->x[i], (double)p->expected[i]);
+        free(p);
+        free(scratch);
+    }
+}
+
+/* Sums of these rows stay below 2²⁴, so that fp32 holds them: every level gives the definition's bits. */
+static void levels_multiply_integers(void **state) {
+    (void)state;
+    static const char *const levels[] = {"avx2", "avx512", "avx512_bf16", "amx"};
+    pool *pool;
+    must(pool_create(2, 0, &pool, &error));
+    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++)
+        for (int k = 37; k <= WIDE; k = k * 3 + 1) {
+            const device_options options = {.isa = levels[l], .pool = pool};
+            device *device;
+            must(backend_cpu.open("cpu", &options, &device, &error));
+            rows_problem *p = rows_make(k);
+            rows_expect(p, k);
+            void *work = aligned_alloc(64, (backend_cpu.work_bytes(device, &p->op, 1) + 63) / 64 * 64 + 64);
+            must(backend_cpu.run(device, op_alone(&p->op), work, NULL, &error));
+            for (int i = 0; i < A_ROWS * N; i++)
+                if (!(isnan(p->expected[i]) ? isnan(p->x[i]) : p->x[i] == p->expected[i]))
+                    fail_msg("%s, k %d, row %d, output %d: %.9g, expected %.9g", device->path, k, i / N,
+                             i % N, (double)p->x[i], (double)p->expected[i]);
+            free(work);
+            free(p);
+            backend_cpu.close(device);
+        }
+    pool_close(pool);
+}
+
+/* ---- a model's matrices ----------------------------------------------------------------------------- */
+
+/* One group at a time: its matrices, and no others. */
+static void each_group_has_its_matrices(void **state) {
+    (void)state;
+    static const char *const models[] = {"odd:pi0", "odd:pi05"};
+    for (int i = 0; i < 2 * GROUPS; i++) {
+        openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+        openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+        openpi_engine_info info = OPENPI_ENGINE_INFO_INIT;
+        openpi_engine *e;
+        char list[64], written[80];
+        weight_group g = (weight_group)(i / 2);
+        snprintf(list, sizeof list, "%s=e4m3", weight_group_name(g));
+        snprintf(written, sizeof written, "bf16,%s", list);
+        must(openpi_synthetic_parse(models[i % 2], &synthetic, &error));
+        options.synthetic = &synthetic;
+        options.formats = list;
+        options.threads = 1;
+        must(openpi_engine_open(NULL, &options, &e, &error));
+        must(openpi_engine_get_info(e, &info, &error));
+        assert_string_equal(info.formats, written);
+        assert_true(strstr(openpi_engine_note(e, 0, NULL), written) != NULL);
+        const model *m = e->model;
+        const gemma_layer *prefix = &m->prefix[0], *expert = &m->expert[1];
+        const struct {
+            const matrix *matrix;
+            weight_group group;
+        } all[] = {
+            {&m->vision[0].qkv, GROUP_VISION},     {&m->vision[1].fc2, GROUP_VISION},
+            {&m->projector, GROUP_VISION},         {&prefix->qkv, GROUP_ATTENTION},
+            {&prefix->o, GROUP_ATTENTION},         {&prefix->gate_up, GROUP_FFN},
+            {&prefix->down, GROUP_FFN},            {&expert->qkv, GROUP_EXPERT},
+            {&expert->o, GROUP_EXPERT},            {&expert->gate_up, GROUP_EXPERT},
+            {&expert->down, GROUP_EXPERT},         {&m->patch, GROUP_HEADS},
+            {&m->action_out, GROUP_HEADS},         {&m->time_in, GROUP_HEADS},
+            {&m->prefix[m->dims.depth - 1].qkv, GROUP_ATTENTION},
+        };
+        size_t bytes = m->embedding_bytes;
+        for (size_t j = 0; j < sizeof all / sizeof *all; j++)
+            if ((all[j].matrix->type == WEIGHT_E4M3) != (all[j].group == g))
+                fail_msg("%s, %s: matrix %zu is %s", models[i % 2], list, j,
+                         weight_formats[all[j].matrix->type].name);
+        for (int k = 0; k < GROUPS; k++) bytes += m->group_bytes[k];
+        assert_true(bytes < m->bytes && m->bytes - bytes < m->bytes / 10);
+        openpi_engine_close(e);
+    }
+}
+
+/* ---- from a checkpoint to actions ------------------------------------------------------------------- */
+
+/* What a table costs: the rms of the actions' distance from openpi's fp32, by the definitions in fp32.
+ * libm. bf16 is 0.0049 off on such goldens. verify's own bound is the derived one of eight_bits.h. */
+ * digits. bf16 is 0.0049 off on such goldens. verify's own bound is the derived one of eight_bits.h. */
+static const struct {
+    const char *golden, *list;
+    double rms;
+} costs[] = {
+    {"pi0_odd", "expert=int8", 0.00825},
+    {"pi0_odd", "ffn=int8x8", 0.00363},
+    {"pi0_odd", "expert=int8,ffn=int8x8", 0.00947},
+    {"pi0_odd", "e4m3", 0.08346},
+    {"pi05_odd", "expert=int8", 0.00612},
+    {"pi05_odd", "ffn=int8x8", 0.00326},
+    {"pi05_odd", "expert=int8,ffn=int8x8", 0.00758},
+    {"pi05_odd", "e4m3", 0.09403},
+    {"pi0_tiny", "expert=int8,ffn=int8x8", 0.00917},
+    {"pi05_tiny", "expert=int8,ffn=int8x8", 0.00898},
+};
+
+static verify_row judged(const char *golden, verify_options options, const char *list) {
+    char path[256];
+    rows r = {0};
+    options.isa = "reference", options.dtype = OPENPI_F32, options.batch_only = 1;
+    options.formats = list;
+    snprintf(path, sizeof path, GOLDEN "/model/%s.safetensors", golden);
+    must(verify_path(path, &options, rows_take, &r, &error));
+    assert_int_equal(r.count, 1);
+    return r.row[0];
+}
+
+static void tables_cost_what_was_measured(void **state) {
+    (void)state;
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof costs / sizeof *costs; i++) {
+        verify_row row = judged(costs[i].golden, (verify_options)VERIFY_OPTIONS_INIT, costs[i].list);
+        int good = row.result == VERIFY_OK && fabs(row.rms / costs[i].rms - 1) < 0.05;
+        print_message("           %-10s %-24s rms %.5f, max %.4f, allowed %.3f%s\n", costs[i].golden,
+                      costs[i].list, row.rms, row.max, row.bound_rms, good ? "" : "  <- differs");
+        wrong += !good;
+    }
+    assert_int_equal(wrong, 0);
+}
+
+/* Scales of the group's down products become those of the next output. */
+static void shift_scales(void *user, openpi_engine *e) {
+    for (int i = 0; i < e->model->dims.depth; i++) {
+        gemma_layer *layer = *(int *)user ? &e->model->expert[i] : &e->model->prefix[i];
+        matrix *all[] = {&layer->gate_up, &layer->down};
+        for (int j = 0; j < 2; j++) {
+            size_t groups = (size_t)weight_groups(&weight_formats[all[j]->type], all[j]->k);
+            float *scales = (float *)(uintptr_t)all[j]->scales;
+            size_t bytes = (size_t)(all[j]->n - 1) * groups * sizeof *scales;
+            if (all[j]->n) memmove(scales, scales + groups, bytes);
+        }
+    }
+}
+
+/* The next output's scale, although scales of made-up weights differ by a few per cent only. */
+static void shifted_scales_are_noticed(void **state) {
+    (void)state;
+    for (int expert = 0; expert < 2; expert++) {
+        verify_options options = VERIFY_OPTIONS_INIT;
+        options.on_engine = shift_scales, options.hook_user = &expert;
+        verify_row row = judged("pi05_odd", options, expert ? "expert=int8" : "ffn=int8x8");
+        double fine = expert ? 0.00612 : 0.00326;
+        print_message("           %s: rms %.5f, %.5f without the fault\n", expert ? "expert" : "ffn", row.rms,
+                      fine);
+        assert_true(row.rms > 1.2 * fine);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lists_are_read_and_written),
+        cmocka_unit_test(wrong_lists_are_refused),
+        cmocka_unit_test(e4m3_has_256_codes),
+        cmocka_unit_test(e4m3_rounds_to_nearest_even),
+        cmocka_unit_test(e4m3_has_a_scale_an_output),
+        cmocka_unit_test(definitions_multiply_integers),
+        cmocka_unit_test(levels_multiply_integers),
+        cmocka_unit_test(each_group_has_its_matrices),
+        cmocka_unit_test(tables_cost_what_was_measured),
+        cmocka_unit_test(shifted_scales_are_noticed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
