@@ -51,7 +51,7 @@ install: all
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:
-	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-asan-kernels $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-aarch64 $(BUILD)-sysroot
+	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-amd $(BUILD)-fuzz $(BUILD)-aarch64 $(BUILD)-sysroot
 
 help:
 	@echo "make            build $(BUILD)/openpi, libopenpi.a and libopenpi.so"

@@ -4,7 +4,8 @@
  * written here, and a line of each KB as read: what a product reads was packed by one thread, as a whole.
  * This also shows what they never see, the loads of AMX tiles.
  *
- * A build with OPENPI_SANITIZE_KERNELS watches the loops as well. Without a sanitizer all of it is nothing.
+ * Compiled with OPENPI_SANITIZE_KERNELS, for openpi_ops_watched of the tests, the loops are watched as well.
+ * Without a sanitizer all of it is nothing.
  *
  * Note: what is inlined into a blind function has to be blind itself, or gcc leaves marks of its variables'
  * scopes on the stack, where a later function finds them. */

@@ -1,4 +1,4 @@
-/* labels: command isa */
+/* labels: command */
 /* The verbs beside run as a user meets them: status, words and files. */
 #include "checkpoint/open.h"
 #include "tiny_command.h"

@@ -1,4 +1,4 @@
-/* labels: command isa */
+/* labels: command */
 /* Checkpoints as LeRobot saves them, where every tensor's name begins with "model.": each verb reads them,
  * with their own robot (LeRobot's processors) and with one of openpi's. */
 #include <math.h>

@@ -1,4 +1,4 @@
-/* labels: command isa */
+/* labels: command */
 /* openpi run as a user meets it: its results in every form, openpi's own answers, chunks, the plot. */
 #include "checkpoint/open.h"
 #include "tiny_command.h"

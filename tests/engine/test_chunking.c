@@ -1,4 +1,4 @@
-/* labels: isa */
+/* labels: isa no_asan */
 /* Real-time chunking in calls: samples with and without it do not touch each other, guidance is LeRobot's
  * formula at every step, known actions are kept, defaults are the checkpoint's, bad input is refused.
  * LeRobot's own chunks are in test_golden (lerobot/pi05_rtc). */

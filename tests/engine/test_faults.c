@@ -1,4 +1,4 @@
-/* labels: isa cost wrap=openpi_session_run,image_resize_openpi,normalize_apply */
+/* labels: isa cost wrap=openpi_session_run,image_resize_openpi,normalize_apply no_asan */
 /* labels: wrap=normalize_invert_model,robot_state_in,prompt_openpi */
 /* Faults that people have made, planted one at a time: each must make its golden FAIL in fp32, and nothing
  * else may.

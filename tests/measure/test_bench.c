@@ -1,4 +1,4 @@
-/* labels: isa threads */
+/* labels: threads */
 /* The arithmetic of a benchmark: percentiles, histograms, joules, ratios to roofs, and what a call's FLOPs
  * and weights must come to, counted here by hand from the dimensions. */
 #include <math.h>

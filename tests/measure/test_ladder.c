@@ -1,4 +1,4 @@
-/* labels: command isa_slow */
+/* labels: command */
 /* openpi ladder as a user meets it: words, table, JSON, picture. */
 #include <setjmp.h>
 #include <stdarg.h>

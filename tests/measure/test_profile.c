@@ -1,4 +1,4 @@
-/* labels: command isa cost */
+/* labels: command cost no_asan */
 /* The profile: rows, floors and groups that must come out of the plan by arithmetic alone, times that must
  * add up, a session that must compute the same while it is timed, and the verb's words, tables and file. */
 #include <math.h>

@@ -1,4 +1,4 @@
-/* labels: command isa links=zlib */
+/* labels: command links=zlib */
 /* Traces: a validator of the trace-event format that must itself find what is wrong with a spoiled trace;
  * what trace_run records of a device that replays; the sums of a hand-made trace of another engine; files
  * that are no trace. */

@@ -1,4 +1,4 @@
-/* labels: isa */
+/* labels: no_asan */
 /* Tuning: the table there and back, the sentence for every bad field, choices that are really taken and
  * change no result, and a run that is stopped and continues. Nothing here depends on how fast this machine
  * is. */

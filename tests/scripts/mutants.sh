@@ -1,4 +1,5 @@
 #!/bin/bash
+# labels: release
 # The table of tools/mutate keeps up with the code: every fault's text stands once where the table says, and the check minds
 # a table that does not. Planting the faults is done by hand. Without python3: skipped (77).
 set -u

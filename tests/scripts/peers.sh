@@ -1,4 +1,5 @@
 #!/bin/bash
+# labels: release
 # The peers' scripts against stand-ins for PyTorch and for the peers: words, workload, calls, files, sentences. Without
 # python3 it is skipped, and says so. SOURCE, BUILD: as the other scripts.
 set -u

@@ -1,4 +1,5 @@
 #!/bin/bash
+# labels: cost
 # The Python package: tests/python, run from the build tree. BUILD, SOURCE: as the other scripts. Without the extension, or
 # without a Python from 3.11 on with numpy and pytest, it is skipped, and says so.
 #

@@ -1,4 +1,5 @@
 #!/bin/bash
+# labels: release
 # The units of an installed tree are what systemd takes, and its own measure of their sandbox is good. Skipped without
 # systemd-analyze, and where the server is not built.
 set -u

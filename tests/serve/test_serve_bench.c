@@ -1,4 +1,4 @@
-/* labels: server */
+/* labels: server no_asan */
 /* openpi bench --server against `openpi serve`: what robots and trouble-makers count, and the sentences. */
 #include <setjmp.h>
 #include <stdarg.h>

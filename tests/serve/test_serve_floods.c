@@ -1,4 +1,4 @@
-/* labels: server threads */
+/* labels: server */
 /* Frames without bytes, and more pings than anybody needs: their connection is closed with 1008, and its
  * close names the limit. Many small frames of one message are its right. Closes of other limits name
  * theirs. */

@@ -1,4 +1,4 @@
-/* labels: server threads */
+/* labels: server */
 /* What `openpi serve` does with frames: the cases of Autobahn's test suite 1-7, 9 and 10 by their numbers, as
  * a table of bytes in and frames out. The suite's server echoes messages; this one answers a binary message,
  * which is no msgpack here, with a sentence (opcode 1), and a text message with the close code 1003.

@@ -1,4 +1,4 @@
-/* labels: server threads */
+/* labels: server */
 /* A connection counts from accept on, whatever it says: each head of a table gets an answer or its end, on
  * both ports and before anybody looks at tokens; and nobody keeps robots out by heads that lead nowhere. */
 #include <setjmp.h>

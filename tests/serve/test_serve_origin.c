@@ -1,4 +1,4 @@
-/* labels: server threads */
+/* labels: server */
 /* Web pages: a browser says in Origin which page wants a WebSocket, and only the server's own pages and those
  * of --allow-origin get one, also on loopback. Programs send no Origin. */
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* labels: server threads links=serve */
+/* labels: server links=serve */
 /* Tokens of `openpi serve`: SHA-256, every line that a file may not have, and who may connect as what. */
 #include <setjmp.h>
 #include <stdarg.h>
