@@ -9,8 +9,9 @@
  *   who copies   ring_begin (await empty, arm full), copies to ring_address that report to ring_full
  *   who reads    ring_await_full, reads, ring_leave
  *
- * Both go from place to place: by ring_step, by ring_after or by counting uses (ring_use). A thread that
- * keeps its place from call to call has it in the ring (next, lap; ring_ahead, ring_move).
+ * Both go from place to place: by ring_after or by counting uses (ring_use), or in a loop with two variables,
+ * `if (++slot == slots) slot = 0, lap ^= 1`. A thread that keeps its place from call to call has it in the
+ * ring (next, lap; ring_ahead, ring_move).
  *
  * Note: parity tells the lap that is over from the one before it, and no more. No thread may wait for a slot
  * that others free, or it can come too late, when the slot has been filled twice. */
@@ -46,10 +47,6 @@ DEV ring_place ring_after(const ring &r, const ring_place &p, u32 slots) {
 /* `slots` after the next one. */
 DEV ring_place ring_ahead(const ring &r, u32 slots) { return ring_after(r, {r.next, r.lap}, slots); }
 DEV void ring_move(ring &r, const ring_place &p) { r.next = p.slot, r.lap = p.lap; }
-/* To the next place. */
-DEV void ring_step(const ring &r, ring_place &p) {
-    if (++p.slot == r.slots) p.slot = 0, p.lap ^= 1;
-}
 
 DEV u32 ring_full(const ring &r, const ring_place &p) { return r.barriers + 8 * p.slot; }
 DEV u32 ring_empty(const ring &r, const ring_place &p) { return r.barriers + 8 * (r.slots + p.slot); }

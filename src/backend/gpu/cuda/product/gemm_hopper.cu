@@ -40,7 +40,7 @@
  * the arithmetic.
  *
  * gemm_hopper.c checks what is legal and launches. */
-#include "backend/gpu/cuda/hopper.cuh"
+#include "backend/gpu/cuda/ring.cuh"
 #include "backend/gpu/cuda/wgmma.cuh"
 
 /* ---- eight outputs at a time --------------------------------------------------------------------------- */
@@ -408,15 +408,16 @@ template <int BW_, int BT_, int NC_, int STAGES_, int STORE_, int RES_, int PART
 /* Shared memory: the ring of stages (W, then x), staging or the residual tile, barriers, constants of the
  * epilogue. */
 typedef struct gemm_memory {
-    u32 ring, full, empty, residual_full;
+    ring stages;
+    u32 residual_full;
     char *residual;
     float *constants;
 } gemm_memory;
 
 template <class T> DEV gemm_memory gemm_memory_of(char *memory) {
-    const u32 ring = shared_address(memory), full = ring + T::STAGES * T::STAGE + T::AFTER_RING,
-              empty = full + T::STAGES * 8;
-    return {.ring = ring, .full = full, .empty = empty, .residual_full = empty + T::STAGES * 8,
+    const u32 stages = shared_address(memory), barriers = stages + T::STAGES * T::STAGE + T::AFTER_RING;
+    return {.stages = ring_of(stages, T::STAGES, barriers),
+            .residual_full = barriers + T::STAGES * 16,
             .residual = memory + T::STAGES * T::STAGE,
             .constants = (float *)(memory + T::STAGES * T::STAGE + T::AFTER_RING + T::STAGES * 16 + 16)};
 }
@@ -484,17 +485,15 @@ template <class T> DEV void prepare_ring(const gpu_hopper &p, const gemm_memory 
     prefetch_map(&p.weights);
     prefetch_map(&p.x);
     if (w.residual) prefetch_map(&p.residual);
-    for (int s = 0; s < T::STAGES; s++) {
-        barrier_init(m.full + s * 8, 1);
-        barrier_init(m.empty + s * 8, T::PP ? 4 : 4 * T::NC);
-    }
+    for (int s = 0; s < T::STAGES; s++) ring_init(m.stages, s, T::PP ? 4 : 4 * T::NC);
     barrier_init(m.residual_full, 1);
     barrier_init_done();
     if (w.first_unit < w.units)
         for (int s = 0; s < w.early; s++) {
-            barrier_arm(m.full + s * 8, T::STAGE);
-            copy_box3(m.ring + s * T::STAGE, &p.weights, 0, block_of(w, s), w.first.group,
-                      m.full + s * 8);
+            const ring_place at = {(u32)s, 0};
+            barrier_arm(ring_full(m.stages, at), T::STAGE);
+            copy_box3(ring_address(m.stages, at, T::STAGE), &p.weights, 0, block_of(w, s), w.first.group,
+                      ring_full(m.stages, at));
         }
 }
 
@@ -517,25 +516,26 @@ template <class T> DEV void load_constants(const gpu_linear &l, const gemm_memor
 
 /* The producer: one thread fills the ring, tile after tile. */
 template <class T> DEV void produce(const gpu_hopper &p, const gemm_memory &m, const gemm_work &w) {
-    int s = 0, phase = 0, turn = 0;
+    u32 slot = 0, lap = 0;
+    int turn = 0;
     for (int u = w.first_unit; u < w.units; u += gridDim.x) {
-        const tile_place at = tile_of<T>(w, u);
-        const int group = at.group, r = at.row;
+        const tile_place tile = tile_of<T>(w, u);
+        const int group = tile.group, r = tile.row;
         for (int kb = 0; kb < w.blocks; kb++, turn++) {
-            const u32 full = m.full + s * 8;
+            const ring_place at = {slot, lap};
+            const u32 full = ring_full(m.stages, at);
             if (turn >= w.early) {
-                barrier_wait(m.empty + s * 8, phase ^ 1);
-                barrier_arm(full, T::STAGE);
-                copy_box3(m.ring + s * T::STAGE, &p.weights, 0, block_of(w, kb), group, full);
+                ring_begin(m.stages, at, T::STAGE);
+                copy_box3(ring_address(m.stages, at, T::STAGE), &p.weights, 0, block_of(w, kb), group, full);
             }
-            copy_box2(m.ring + s * T::STAGE + T::BW * 128, &p.x, (w.k0 + kb) * 64, r, full);
+            copy_box2(ring_address(m.stages, at, T::STAGE) + T::BW * 128, &p.x, (w.k0 + kb) * 64, r, full);
             if (w.residual && kb == w.early - 1) {
                 barrier_arm(m.residual_full, T::BW * T::BT * 2);
                 for (int c = 0; c < T::BW / 64; c++)
-                    copy_box2(m.ring + T::STAGES * T::STAGE + c * T::BT * 128, &p.residual,
+                    copy_box2(m.stages.at + T::STAGES * T::STAGE + c * T::BT * 128, &p.residual,
                               group * 8 + c * 64, r, m.residual_full);
             }
-            if (++s == T::STAGES) s = 0, phase ^= 1;
+            if (++slot == T::STAGES) slot = 0, lap ^= 1;
         }
         if (!T::PP) break;
     }
@@ -544,14 +544,17 @@ template <class T> DEV void produce(const gpu_hopper &p, const gemm_memory &m, c
 /* d = the warpgroup's part of a tile; `turn` counts the ring's stages from the kernel's beginning. Returns
  * the last stage, which is not free yet. */
 template <class T>
-DEV int multiply_tile(float (&d)[T::MI][T::N / 2], const gemm_memory &m, int blocks, int group, int lane,
+DEV u32 multiply_tile(float (&d)[T::MI][T::N / 2], const gemm_memory &m, int blocks, int group, int lane,
                       int turn) {
-    const u32 a_at = m.ring + (T::SWAP ? 0 : T::BW * 128) + (T::PP ? 0 : group * T::MI * 64 * 128),
-              b_at = m.ring + (T::SWAP ? T::BW * 128 : 0);
-    int s = turn % T::STAGES, phase = turn / T::STAGES & 1, before = 0;
+    const u32 a_at = m.stages.at + (T::SWAP ? 0 : T::BW * 128) + (T::PP ? 0 : group * T::MI * 64 * 128),
+              b_at = m.stages.at + (T::SWAP ? T::BW * 128 : 0);
+    const ring_place first = ring_use(m.stages, turn);
+    u32 slot = first.slot, lap = first.lap, before = 0;
     for (int kb = 0; kb < blocks; kb++) {
-        barrier_wait(m.full + s * 8, phase);
-        const u64 a = wgmma_operand(a_at + s * T::STAGE), b = wgmma_operand(b_at + s * T::STAGE);
+        const ring_place at = {slot, lap};
+        ring_await_full(m.stages, at);
+        const u64 a = wgmma_operand(a_at + at.slot * T::STAGE),
+                  b = wgmma_operand(b_at + at.slot * T::STAGE);
         wgmma_begin();
 #pragma unroll
         for (int k = 0; k < 4; k++)
@@ -559,9 +562,9 @@ DEV int multiply_tile(float (&d)[T::MI][T::N / 2], const gemm_memory &m, int blo
             for (int i = 0; i < T::MI; i++) wgmma(d[i], a + i * (64 * 128 / 16) + 2 * k, b + 2 * k, kb | k);
         wgmma_commit();
         wgmma_wait<1>();
-        if (kb && !lane) barrier_arrive(m.empty + before * 8);
-        before = s;
-        if (++s == T::STAGES) s = 0, phase ^= 1;
+        if (kb) ring_leave(m.stages, {before, 0}, lane);
+        before = slot;
+        if (++slot == T::STAGES) slot = 0, lap ^= 1;
     }
     return before;
 }
@@ -603,10 +606,10 @@ DEV void consume(const gpu_linear &l, char *memory, const gemm_memory &m, const 
     for (int u = w.first_unit, i = 0; u < w.units; u += gridDim.x, i++) {
         if (T::PP && i % T::NC != group) continue;
         if (T::PP && i) group_sync(3 + group, 256);    /* the ring is this warpgroup's                      */
-        const int last = multiply_tile<T>(d, m, w.blocks, group, lane, i * w.blocks);
+        const u32 last = multiply_tile<T>(d, m, w.blocks, group, lane, i * w.blocks);
         if (T::PP && u + gridDim.x < w.units) group_arrive(3 + (group ^ 1), 256);
         wgmma_wait<0>();
-        if (!lane) barrier_arrive(m.empty + last * 8);
+        ring_leave(m.stages, {last, 0}, lane);
 #pragma unroll
         for (int j = 0; j < T::MI; j++) after_wait(d[j]);
         store_tile<T>(l, d, memory, m, w, group, u);
