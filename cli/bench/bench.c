@@ -204,8 +204,8 @@ static int finish(bench_job *j) {
 
 /* 1 where an option that only --server reads was given. */
 static int names_robots(const bench_values *v) {
-    return v->rate || v->api_key || v->greedy || v->greedy_key || v->flood || v->flood_addresses ||
-           v->jitter || v->env || v->robots != ROBOTS || v->seconds != SECONDS;
+    return v->rate || v->api_key || v->greedy || v->greedy_key || v->jitter || v->env ||
+           v->robots != ROBOTS || v->seconds != SECONDS;
 }
 
 static int bench_verb_run(const void *values, char **positional, int count) {
@@ -213,9 +213,8 @@ static int bench_verb_run(const void *values, char **positional, int count) {
     if (v->server) return load_run(v);
     if (names_robots(v))
         return usage_error(&verb_bench,
-                           "--robots, --rate, --jitter, --api-key, --greedy, --greedy-key, --flood, "
-                           "--flood-addresses, --seconds and --env are about a running server; expected "
-                           "--server ws://HOST:PORT");
+                           "--robots, --rate, --jitter, --api-key, --greedy, --greedy-key, --seconds and "
+                           "--env are about a running server; expected --server ws://HOST:PORT");
     bench_job *j = allocate(sizeof *j);
     memset(j, 0, sizeof *j);
     j->v = *(const bench_values *)values;
@@ -283,12 +282,6 @@ static const option_row options[] = {
     {OPTION_INT, "greedy", "N",
      "further clients that ask without a pause", .offset = AT(greedy), .low = 1, .high = 10000},
     {OPTION_TEXT, "greedy-key", "KEY", "their key (default: none)", .offset = AT(greedy_key)},
-    {OPTION_INT, "flood", "N",
-     "also that many trouble-makers: idle, half-open, slow, never reading, reconnecting, broken",
-     .offset = AT(flood), .low = 1, .high = 100000},
-    {OPTION_INT, "flood-addresses", "N",
-     "they come from so many addresses, 127.0.1.1 and following (default: from the robots' own)",
-     .offset = AT(flood_addresses), .low = 1, .high = 250},
     {OPTION_INT, "seconds", "N",
      "measure so long, from when every robot had its warm-up replies (default: 10)",
      .offset = AT(seconds), .low = 1, .high = 86400},
@@ -337,14 +330,14 @@ static const example examples[] = {
     {"how a GPU scales, with a picture", "openpi bench --device cuda:0 --batch 1,2,4,8,16,32,64 --svg scaling.svg"},
     {"is the tail short while prompts change", "openpi bench --device cuda:0 --changing-prompts --runs 1000"},
     {"has it become slower", "openpi bench --best best/nvidia-h200.json --against best/nvidia-h200.json"},
-    {"how a running server answers 16 robots, 5 times a second each, among 1,000 trouble-makers",
-     "openpi bench --server ws://127.0.0.1:8000 --robots 16 --rate 5 --flood 1000"},
+    {"how a running server answers 16 robots, 5 times a second each, beside 4 that never pause",
+     "openpi bench --server ws://127.0.0.1:8000 --robots 16 --rate 5 --greedy 4"},
     {NULL, NULL},
 };
 
 static const char *const synopsis[] = {"[--synthetic PRESET[:pi0|pi05[:SEED]]] [options]",
                                        "CHECKPOINT [options]", "--best FILE [--against FILE]",
-                                       "--server URL [--robots N] [--rate HZ] [--greedy N] [--flood N]",
+                                       "--server URL [--robots N] [--rate HZ] [--greedy N]",
                                        NULL};
 
 const verb verb_bench = {
@@ -367,7 +360,7 @@ const verb verb_bench = {
                    "names every setting "
                    "that differs from it and compares each figure as its part of the roof of its own run.\n\n"
                    "--server measures a running policy server instead, openpi's own or `openpi serve`: "
-                   "robots that ask at their rates, clients that ask without a pause and trouble-makers. "
+                   "robots that ask at their rates, and clients that ask without a pause. "
                    "Status 1 says that a robot was refused, cut off or answered with an error.",
     .options = options,
     .conflicts = conflicts,

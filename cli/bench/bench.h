@@ -6,7 +6,7 @@
  *   bench_plot.c     the figures against the batch as SVG, published ones beside them where a file has some
  *   bench_best.c     a configuration written down and read back
  *   bench_compare.c  two such files, figure by figure
- *   load.h           robots and trouble-makers for a running server */
+ *   load.h           robots for a running server */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
@@ -25,7 +25,7 @@ typedef struct bench_values {
     int rtc, delay;                        /* openpi_rtc_mode; steps                                      */
     int tolerance, histogram, changing_prompts, no_energy, verbose;
     const char *server, *rate, *api_key, *greedy_key;    /* a running server: load.h                      */
-    int robots, greedy, flood, flood_addresses, jitter, seconds, env;
+    int robots, greedy, jitter, seconds, env;
 } bench_values;
 
 /* Of one batch. */

@@ -40,20 +40,12 @@ static int read_plan(const bench_values *v, load_plan *plan) {
 int load_run(const bench_values *v) {
     load_plan plan = {.group_count = 0};
     load_result result = {.seconds = 0};
-    flood_count counts[FLOOD_KINDS];
-    flood *flood = NULL;
-    char why[CLIENT_SENTENCE];
     int end = read_plan(v, &plan);
     if (end != END_FINE) return end;
-    if (v->flood) {
-        flood = flood_start(&plan.address, v->flood, v->flood_addresses, plan.seed, why);
-        if (!flood) return input_error(&verb_bench, "%s", why);
-    }
     end = load_robots(&plan, &result);
-    if (flood) flood_stop(flood, counts);
-    if (end == END_FINE) load_put(&plan, &result, flood ? counts : NULL);
+    if (end == END_FINE) load_put(&plan, &result);
     if (end == END_FINE && v->json)
-        end = json_save(&verb_bench, v->json, load_json(&plan, &result, flood ? counts : NULL));
+        end = json_save(&verb_bench, v->json, load_json(&plan, &result));
     for (int g = 0; g < plan.group_count; g++) {
         const load_outcome *o = &result.groups[g];
         if (end == END_FINE && o->errors + o->broken + o->refused) end = END_CHECK;

@@ -1,9 +1,8 @@
-/* openpi bench --server: robots and trouble-makers for a running policy server, and what the robots measured.
+/* openpi bench --server: robots for a running policy server, and what they measured.
  *
  *   load.c          the options, and the order of the steps
  *   load_robots.c   robots that ask, each at its own times, and what they measure
  *   load_request.c  the requests of openpi's examples
- *   load_flood.c    trouble-makers, on a thread of their own
  *   load_show.c     the table and the JSON */
 #ifndef CLI_BENCH_LOAD_H
 #define CLI_BENCH_LOAD_H
@@ -84,41 +83,10 @@ void load_result_free(load_result *result);
 /* p in 0 … 1; 0 where there is none. Sorts the times. */
 double load_percentile(load_times *times, double p);
 
-/* ---- load_flood.c ---------------------------------------------------------------------------------- */
-
-#define FLOOD_LIST(X)                                                                                        \
-    X(IDLE, "idle", "shake hands and then say nothing")                                                      \
-    X(HALF_OPEN, "half-open", "connect and never say anything")                                              \
-    X(SLOW_HEAD, "slow head", "send the handshake a byte at a time")                                         \
-    X(SLOW_WRITER, "slow writer", "announce a request and send a byte of it ten times a second")             \
-    X(NO_READER, "no reader", "send what fits no robot and never read the answers")                          \
-    X(RECONNECT, "reconnect", "shake hands and hang up, again and again")                                    \
-    X(BROKEN, "broken frames", "shake hands and send random bytes")
-typedef enum flood_kind {
-#define X(name, text, what) FLOOD_##name,
-    FLOOD_LIST(X)
-#undef X
-    FLOOD_KINDS
-} flood_kind;
-const char *flood_name(flood_kind kind);
-
-typedef struct flood_count {
-    int clients;
-    long connected, refused, ended;        /* ended: by the server                                        */
-} flood_count;
-
-typedef struct flood flood;
-/* `count` clients, of each kind in turn, from 127.0.1.1 and following, so many `addresses`; 0: from the
- * robots' own. NULL: `why` has a sentence. */
-flood *flood_start(const client_address *address, int count, int addresses, uint64_t seed,
-                   char why[CLIENT_SENTENCE]);
-/* Ends the thread and gives what it counted. */
-void flood_stop(flood *flood, flood_count counts[FLOOD_KINDS]);
-
 /* ---- load_show.c ----------------------------------------------------------------------------------- */
 
-void load_put(const load_plan *plan, load_result *result, const flood_count *flood);
-json_t *load_json(const load_plan *plan, load_result *result, const flood_count *flood);
+void load_put(const load_plan *plan, load_result *result);
+json_t *load_json(const load_plan *plan, load_result *result);
 
 /* ---- load.c ---------------------------------------------------------------------------------------- */
 

@@ -17,23 +17,7 @@ static void put_group(table *t, const load_group *group, load_outcome *o, double
     table_cell(t, "%ld", o->errors + o->broken + o->refused);
 }
 
-static void put_flood(const flood_count *flood) {
-    table *t = table_create("lrrrr");
-    static const char *const heads[] = {"trouble-makers", "clients", "connected", "refused", "ended"};
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) table_cell(t, "%s", heads[i]);
-    for (int kind = 0; kind < FLOOD_KINDS; kind++) {
-        if (!flood[kind].clients) continue;
-        table_cell(t, "%s", flood_name((flood_kind)kind));
-        table_cell(t, "%d", flood[kind].clients);
-        table_cell(t, "%ld", flood[kind].connected);
-        table_cell(t, "%ld", flood[kind].refused);
-        table_cell(t, "%ld", flood[kind].ended);
-    }
-    putchar('\n');
-    table_print(t, stdout, 0);
-}
-
-void load_put(const load_plan *plan, load_result *r, const flood_count *flood) {
+void load_put(const load_plan *plan, load_result *r) {
     static const char *const heads[] = {"ms",  "robots", "answers/s", "p50",  "p99",
                                         "max", "model",  "beside p50", "p99", "errors"};
     table *t = table_create("lrrrrrrrrr");
@@ -48,7 +32,6 @@ void load_put(const load_plan *plan, load_result *r, const flood_count *flood) {
     for (int g = 0; g < plan->group_count; g++)
         if (r->groups[g].last_error[0])
             printf("\nlast error of the %s: %s\n", plan->groups[g].name, r->groups[g].last_error);
-    if (flood) put_flood(flood);
 }
 
 static json_t *times_json(load_times *t) {
@@ -72,18 +55,10 @@ static json_t *group_json(const load_group *group, load_outcome *o, double secon
     return g;
 }
 
-static json_t *flood_json(flood_kind kind, const flood_count *count) {
-    return json_pack("{s:s s:i s:I s:I s:I}", "kind", flood_name(kind), "clients", count->clients,
-                     "connected", (json_int_t)count->connected, "refused", (json_int_t)count->refused,
-                     "ended", (json_int_t)count->ended);
-}
-
-json_t *load_json(const load_plan *plan, load_result *r, const flood_count *flood) {
-    json_t *root = head_json("server_bench"), *groups = json_array(), *trouble = json_array();
+json_t *load_json(const load_plan *plan, load_result *r) {
+    json_t *root = head_json("server_bench"), *groups = json_array();
     for (int g = 0; g < plan->group_count; g++)
         json_array_append_new(groups, group_json(&plan->groups[g], &r->groups[g], r->seconds));
-    for (int kind = 0; flood && kind < FLOOD_KINDS; kind++)
-        json_array_append_new(trouble, flood_json((flood_kind)kind, &flood[kind]));
     json_object_set_new(root, "server",
                         json_pack("{s:o s:i s:i}", "version", head_text(r->metadata.version), "horizon",
                                   r->metadata.horizon, "action_dim", r->metadata.action_dim));
@@ -91,6 +66,5 @@ json_t *load_json(const load_plan *plan, load_result *r, const flood_count *floo
     json_object_set_new(root, "request_bytes", json_integer((json_int_t)r->request_bytes));
     json_object_set_new(root, "seconds", json_real(r->seconds));
     json_object_set_new(root, "groups", groups);
-    json_object_set_new(root, "trouble_makers", trouble);
     return root;
 }

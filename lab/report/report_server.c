@@ -1,4 +1,4 @@
-/* The section of `bench --server`: how long robots waited for answers, and the trouble-makers beside them. */
+/* The section of `bench --server`: how long robots waited for answers. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,12 +76,6 @@ static void put_robots(report_page *page, const report_file *f) {
     put_table(page, f, "/groups", heads, "name", keys);
 }
 
-static void put_trouble(report_page *page, const report_file *f) {
-    static const char *const heads[] = {"<trouble-makers", "clients", "connected", "refused", "ended", NULL};
-    if (!report_length(f, "/trouble_makers")) return;
-    put_table(page, f, "/trouble_makers", heads, "kind", heads + 1);
-}
-
 void section_server(report_page *page) {
     const report_file *first = report_next(page, "server_bench", NULL);
     if (!first) {
@@ -97,7 +91,6 @@ void section_server(report_page *page) {
     for (const report_file *f = first; f; f = report_next(page, "server_bench", f)) {
         page_heading(page, f);
         put_robots(page, f);
-        put_trouble(page, f);
     }
     page_note(page, "Beside the model: from the request's last byte until the reply's, less the call that "
                     "the server says it took; with several robots that is mostly waiting for others.");

@@ -156,7 +156,6 @@ static void test_every_figure(void **state) {
         "8:/files/0/stages/1/step_ms",
         "9:/groups/0/round_trip/p99_ms",
         "9:/groups/1/answers_per_s",
-        "9:/trouble_makers/5/connected",
         "10:/systems/1/ms",
         "10:/systems/1/ms 1:/device/p50_ms",
         "10:/systems/1/note",

@@ -1,5 +1,6 @@
-/* labels: server no_asan */
-/* openpi bench --server against `openpi serve`: what robots and trouble-makers count, and the sentences. */
+/* labels: server flood no_asan */
+/* openpi bench --server against `openpi serve`: what robots count, also beside trouble-makers (flood.c), and
+ * the sentences. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -135,40 +136,73 @@ static void errors_are_counted_and_shown(void **state) {
     served_stop(&server);
 }
 
+/* ---- trouble-makers ------------------------------------------------------------------------------- */
+
+static pid_t flood_start(const served *server, const char *options) {
+    char line[4096];
+    snprintf(line, sizeof line, "exec '%s' ws://127.0.0.1:%d %s >'%s' 2>&1", OPENPI_FLOOD, server->port,
+             options, scratch_path(&box, "flood"));
+    pid_t flood = fork();
+    assert_true(flood >= 0);
+    if (flood) return flood;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+    _exit(127);
+}
+
+/* What it printed, to be freed. */
+static char *flood_stop(pid_t flood) {
+    int status;
+    kill(flood, SIGTERM);
+    assert_int_equal(waitpid(flood, &status, 0), flood);
+    char *said = slurp(scratch_path(&box, "flood"), NULL);
+    if (!WIFEXITED(status) || WEXITSTATUS(status)) fail_msg("openpi_flood: %s", said);
+    return said;
+}
+
 /* Trouble of every kind arrives, and no robot notices. */
 static void trouble_makers_do_what_they_are_called(void **state) {
     enum { KINDS = 7, EACH = 2 };
+    static const char *const kinds[KINDS] = {"idle", "half-open", "slow head", "slow writer",
+                                             "no reader", "reconnect", "broken frames"};
     served server;
     (void)state;
     served_start(&server, &box, "--synthetic tiny --robot droid");
-    assert_int_equal(run("bench --server ws://127.0.0.1:%d --robots 2 --rate 0 --flood %d --seconds 3 "
-                         "--json result.json", server.port, EACH * KINDS), 0);
-    json_t *root = read_result(), *trouble = json_object_get(root, "trouble_makers");
+    pid_t flood = flood_start(&server, "--clients 14");
+    assert_int_equal(run("bench --server ws://127.0.0.1:%d --robots 2 --rate 0 --seconds 3 "
+                         "--json result.json", server.port), 0);
+    char *said = flood_stop(flood);
+    json_t *root = read_result();
     check_group(group(root, 0, "robots"), 2);
-    assert_int_equal(json_array_size(trouble), KINDS);
-    for (size_t i = 0; i < KINDS; i++) {
-        const json_t *kind = json_array_get(trouble, i);
-        const char *name = json_string_value(json_object_get(kind, "kind"));
-        double connected = number(kind, "connected"), ended = number(kind, "ended");
-        must_contain(out, name);
-        assert_true(number(kind, "clients") == EACH && connected >= EACH);
-        if (!strcmp(name, "reconnect")) assert_true(connected > 2 * EACH);
-        if (!strcmp(name, "broken frames")) assert_true(ended >= EACH && connected > EACH);
-        if (!strcmp(name, "idle") || !strcmp(name, "no reader")) assert_true(ended == 0);
-    }
     json_decref(root);
+    for (size_t i = 0; i < KINDS; i++) {
+        int clients;
+        long connected, refused, ended;
+        char name[32];
+        snprintf(name, sizeof name, "\n%s ", kinds[i]);
+        const char *row = strstr(said, name);
+        if (!row) fail_msg("no %s in:\n%s", kinds[i], said);
+        row += strlen(name);
+        assert_int_equal(sscanf(row, "%d %ld %ld %ld", &clients, &connected, &refused, &ended), 4);
+        assert_true(clients == EACH && connected >= EACH);
+        if (!strcmp(kinds[i], "reconnect")) assert_true(connected > 2 * EACH);
+        if (!strcmp(kinds[i], "broken frames")) assert_true(ended >= EACH && connected > EACH);
+        if (!strcmp(kinds[i], "idle") || !strcmp(kinds[i], "no reader")) assert_true(ended == 0);
+    }
+    free(said);
     served_stop(&server);
 }
 
 /* Addresses of their own have limits of their own: what trouble-makers take of it, no robot lacks. */
 static void trouble_makers_have_addresses(void **state) {
-    enum { KINDS = 7, EACH = 4, ADDRESSES = 2, MOST = 3 };
+    enum { ADDRESSES = 2, MOST = 3 };      /* 14 trouble-makers an address                                  */
     served server;
     (void)state;
     served_start(&server, &box, "--synthetic tiny --robot droid --max-per-address %d", MOST);
-    assert_int_equal(run("bench --server ws://127.0.0.1:%d --robots %d --rate 0 --flood %d "
-                         "--flood-addresses %d --seconds 1 --json result.json",
-                         server.port, MOST, EACH * KINDS, ADDRESSES), 0);
+    pid_t flood = flood_start(&server, "--clients 28 --addresses 2");
+    assert_int_equal(run("bench --server ws://127.0.0.1:%d --robots %d --rate 0 --seconds 1 "
+                         "--json result.json", server.port, MOST), 0);
+    free(flood_stop(flood));
     json_t *root = read_result();
     check_group(group(root, 0, "robots"), MOST);
     json_decref(root);
@@ -181,6 +215,30 @@ static void trouble_makers_have_addresses(void **state) {
     assert_null(strstr(log, " 127.0.0.1 refused"));
     free(log);
     served_stop(&server);
+}
+
+static void trouble_makers_want_their_words(void **state) {
+    static const struct {
+        const char *words, *sentence;
+    } cases[] = {
+        {"", "'', expected ws://HOST:PORT [--clients N]"},
+        {"wss://127.0.0.1:1", "'wss://127.0.0.1:1', expected ws://HOST:PORT"},
+        {"ws://127.0.0.1:1 --clients", "--clients is '', expected a number from 1 to 100000"},
+        {"ws://127.0.0.1:1 --addresses 251", "--addresses is '251', expected a number from 1 to 250"},
+        {"ws://127.0.0.1:1 --flood 3", "there is no option --flood"},
+        {"ws://[::1]:1 --addresses 2", "--addresses only reach a server on 127.0.0.1, and this one is on ::1"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[4096];
+        snprintf(line, sizeof line, "'%s' %s 2>'%s'", OPENPI_FLOOD, cases[i].words,
+                 scratch_path(&box, "flood"));
+        int status = system(line);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 2);
+        char *said = slurp(scratch_path(&box, "flood"), NULL);
+        must_contain(said, cases[i].sentence);
+        free(said);
+    }
 }
 
 /* A server that goes away is noticed by every robot. */
@@ -235,11 +293,6 @@ static void mistakes_get_a_sentence(void **state) {
         {"--server ws://127.0.0.1:1 --device cpu", "--device and --server contradict each other"},
         {"--server ws://127.0.0.1:1 model.safetensors", "the server has its own model and device"},
         {"--robots 3", "are about a running server; expected --server ws://HOST:PORT"},
-        {"--server ws://[::1]:1 --flood 7 --flood-addresses 2",
-         "--flood-addresses is 2, but trouble-makers with addresses of their own only reach a server on "
-         "127.0.0.1, and this one is on ::1"},
-        {"--flood-addresses 3", "are about a running server; expected --server ws://HOST:PORT"},
-        {"--flood 3", "are about a running server; expected --server ws://HOST:PORT"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -256,6 +309,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(errors_are_counted_and_shown, open_box, close_box),
         cmocka_unit_test_setup_teardown(trouble_makers_do_what_they_are_called, open_box, close_box),
         cmocka_unit_test_setup_teardown(trouble_makers_have_addresses, open_box, close_box),
+        cmocka_unit_test_setup_teardown(trouble_makers_want_their_words, open_box, close_box),
         cmocka_unit_test_setup_teardown(a_server_that_ends_is_noticed, open_box, close_box),
         cmocka_unit_test_setup_teardown(mistakes_get_a_sentence, open_box, close_box),
     };

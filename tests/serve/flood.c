@@ -1,4 +1,11 @@
-/* Trouble-makers of `openpi bench --server`: bare sockets on one thread, which do what a server must bear. */
+/* Trouble-makers for a server that runs: bare sockets, which do what a server must bear.
+ *
+ *   openpi_flood ws://HOST:PORT [--clients N] [--addresses N] [--seconds N]
+ *
+ * CLIENTS of them (70), of each kind in turn, for SECONDS or until SIGINT or SIGTERM (0, the default); then a
+ * line a kind says how many connections were made, were not made, and were ended by the server. With
+ * addresses they come from 127.0.1.1 and following, each with all kinds, else from the one that any client
+ * here has. Measure robots beside them with `openpi bench --server`; docs/serve-bench.md has the kinds. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -6,16 +13,17 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdatomic.h>
+#include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "load.h"
+#include "client/client.h"
 
 enum {
     HEAD_BYTES = 512 + CLIENT_HOST + CLIENT_PATH,
@@ -25,15 +33,48 @@ enum {
     STEP_MS = 20,
 };
 
+#define FLOOD_LIST(X)                                                                                        \
+    X(IDLE, "idle")                  /* shakes hands and then says nothing                                 */ \
+    X(HALF_OPEN, "half-open")        /* connects and never says anything                                   */ \
+    X(SLOW_HEAD, "slow head")        /* sends the handshake a byte at a time                               */ \
+    X(SLOW_WRITER, "slow writer")    /* announces a request and sends ten bytes of it a second             */ \
+    X(NO_READER, "no reader")        /* sends what fits no robot and never reads the answers               */ \
+    X(RECONNECT, "reconnect")        /* shakes hands and hangs up, again and again                         */ \
+    X(BROKEN, "broken frames")       /* shakes hands and sends random bytes                                */
+typedef enum flood_kind {
+#define X(name, text) FLOOD_##name,
+    FLOOD_LIST(X)
+#undef X
+    FLOOD_KINDS
+} flood_kind;
+
+typedef struct flood_count {
+    int clients;
+    long connected, refused, ended;        /* ended: by the server                                        */
+} flood_count;
+
+static volatile sig_atomic_t over;
+
+static void end_it(int signal) {
+    (void)signal;
+    over = 1;
+}
+
+/* Milliseconds of the monotonic clock. */
+static double clock_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
 /* A request that fits no robot, an empty map, as a frame masked with zeros: its answer is a sentence. */
 static const uint8_t misfit[] = {0x82, 0x81, 0, 0, 0, 0, 0x80};
 
 static const char *const names[] = {
-#define X(name, text, what) text,
+#define X(name, text) text,
     FLOOD_LIST(X)
 #undef X
 };
-const char *flood_name(flood_kind kind) { return names[kind]; }
 
 /* How long each kind rests: after the server ended its connection, and between two things that it does. */
 static const struct {
@@ -58,19 +99,18 @@ typedef struct pest {
     double due_ms;
 } pest;
 
-struct flood {
-    struct addrinfo *addresses;
+typedef struct flood {
+    struct addrinfo *found;
     char head[HEAD_BYTES];
     size_t head_bytes;
     uint8_t *slow;               /* [SLOW_BYTES] a frame of a large request, masked with zeros            */
     uint64_t seed;
-    int count;
+    int count, addresses;        /* addresses 0: none of their own                                        */
+    double seconds;              /* 0: until a signal comes                                               */
     pest *pests;
     struct pollfd *polls;
     flood_count counts[FLOOD_KINDS];
-    pthread_t thread;
-    atomic_int ends;
-};
+} flood;
 
 /* ---- one connection ------------------------------------------------------------------------------- */
 
@@ -78,7 +118,7 @@ static void hang_up(pest *p, double again_ms) {
     struct linger at_once = {1, 0};
     if (p->kind == FLOOD_RECONNECT) setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     close(p->fd);
-    *p = (pest){.kind = p->kind, .from = p->from, .fd = -1, .due_ms = load_clock() + again_ms};
+    *p = (pest){.kind = p->kind, .from = p->from, .fd = -1, .due_ms = clock_ms() + again_ms};
 }
 
 /* 127.0.1.1 and following. The port is chosen when it connects. Returns 0 where it cannot have it. */
@@ -91,9 +131,9 @@ static int take_address(const pest *p) {
 }
 
 static void dial(flood *f, pest *p) {
-    const struct addrinfo *to = f->addresses;
+    const struct addrinfo *to = f->found;
     int small = 4096;
-    p->due_ms = load_clock() + rests[p->kind].again_ms;
+    p->due_ms = clock_ms() + rests[p->kind].again_ms;
     p->fd = socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (p->fd < 0) {
         f->counts[p->kind].refused++;
@@ -182,22 +222,28 @@ static void step(flood *f, pest *p, short events, double now) {
     hang_up(p, rests[p->kind].again_ms);
 }
 
-static void *run(void *argument) {
-    flood *f = argument;
-    while (!atomic_load(&f->ends)) {
+static void run(flood *f) {
+    double ends = f->seconds > 0 ? clock_ms() + 1000 * f->seconds : INFINITY;
+    while (!over && clock_ms() < ends) {
         for (int i = 0; i < f->count; i++) {
             const pest *p = &f->pests[i];
             short reads = p->kind == FLOOD_NO_READER || p->connecting ? 0 : POLLIN;
             f->polls[i] = (struct pollfd){p->fd, (short)(reads | (p->connecting ? POLLOUT : 0)), 0};
         }
         poll(f->polls, (nfds_t)f->count, STEP_MS);
-        double now = load_clock();
+        double now = clock_ms();
         for (int i = 0; i < f->count; i++) step(f, &f->pests[i], f->polls[i].revents, now);
     }
-    return NULL;
 }
 
 /* ---- starting and stopping ------------------------------------------------------------------------ */
+
+static int bad(const char *sentence, const char *word) {
+    fprintf(stderr, "openpi_flood: ");
+    fprintf(stderr, sentence, word);
+    fputc('\n', stderr);
+    return 2;
+}
 
 static uint8_t *slow_frame(void) {
     uint8_t *frame = calloc(1, SLOW_BYTES);
@@ -215,71 +261,96 @@ static void raise_descriptors(void) {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static void flood_free(flood *f) {
-    if (f->addresses) freeaddrinfo(f->addresses);
-    free(f->slow);
-    free(f->pests);
-    free(f->polls);
-    free(f);
-}
-
 /* Whether a client of 127.0.1.1 reaches it. */
 static int is_loopback(const struct addrinfo *to) {
     if (!to || to->ai_family != AF_INET) return 0;
     return ntohl(((const struct sockaddr_in *)(const void *)to->ai_addr)->sin_addr.s_addr) >> 24 == 127;
 }
 
-/* Returns 0, with a sentence. */
-static int find_server(flood *f, const client_address *address, int addresses, char why[CLIENT_SENTENCE]) {
+/* Returns 0, or the status to end with. */
+static int find_server(flood *f, const client_address *address) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     char port[16];
     snprintf(port, sizeof port, "%d", address->port);
-    int found = getaddrinfo(address->host, port, &hints, &f->addresses);
-    if (found) snprintf(why, CLIENT_SENTENCE, "%.120s: %s", address->host, gai_strerror(found));
-    else if (addresses && !is_loopback(f->addresses))
-        snprintf(why, CLIENT_SENTENCE, "--flood-addresses is %d, but trouble-makers with addresses of "
-                 "their own only reach a server on 127.0.0.1, and this one is on %.60s",
-                 addresses, address->host);
-    else return 1;
-    return 0;
-}
-
-flood *flood_start(const client_address *address, int count, int addresses, uint64_t seed,
-                   char why[CLIENT_SENTENCE]) {
-    flood *f = calloc(1, sizeof *f);
-    snprintf(why, CLIENT_SENTENCE, "out of memory: trouble-makers");
-    if (!f) return NULL;
-    f->count = count;
-    f->seed = seed;
-    f->pests = calloc((size_t)count, sizeof *f->pests);
-    f->polls = calloc((size_t)count, sizeof *f->polls);
+    if (getaddrinfo(address->host, port, &hints, &f->found)) return bad("there is no host %s", address->host);
+    if (f->addresses && !is_loopback(f->found))
+        return bad("--addresses only reach a server on 127.0.0.1, and this one is on %s", address->host);
     f->head_bytes = (size_t)snprintf(f->head, sizeof f->head,
                                      "GET %s HTTP/1.1\r\nHost: %s:%d\r\nUpgrade: websocket\r\n"
                                      "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
                                      "Sec-WebSocket-Key: b3BlbnBpIGJlbmNoIGZsb28=\r\n\r\n",
                                      address->path, address->host, address->port);
+    return 0;
+}
+
+static int gather(flood *f) {
+    f->pests = calloc((size_t)f->count, sizeof *f->pests);
+    f->polls = calloc((size_t)f->count, sizeof *f->polls);
     f->slow = slow_frame();
-    if (!f->pests || !f->polls || !f->slow || !find_server(f, address, addresses, why)) {
-        flood_free(f);
-        return NULL;
-    }
+    if (!f->pests || !f->polls || !f->slow) return bad("out of memory%s", "");
     raise_descriptors();
-    for (int i = 0; i < count; i++) {
-        int from = addresses ? 1 + i / FLOOD_KINDS % addresses : 0;        /* all kinds from each         */
+    for (int i = 0; i < f->count; i++) {
+        int from = f->addresses ? 1 + i / FLOOD_KINDS % f->addresses : 0;  /* all kinds from each         */
         f->pests[i] = (pest){.kind = (flood_kind)(i % FLOOD_KINDS), .from = from, .fd = -1};
         f->counts[i % FLOOD_KINDS].clients++;
     }
-    if (!pthread_create(&f->thread, NULL, run, f)) return f;
-    snprintf(why, CLIENT_SENTENCE, "no thread for the trouble-makers");
-    flood_free(f);
-    return NULL;
+    return 0;
 }
 
-void flood_stop(flood *f, flood_count counts[FLOOD_KINDS]) {
-    atomic_store(&f->ends, 1);
-    pthread_join(f->thread, NULL);
-    for (int i = 0; i < f->count; i++)
-        if (f->pests[i].fd >= 0) close(f->pests[i].fd);
-    memcpy(counts, f->counts, sizeof f->counts);
-    flood_free(f);
+static void show(const flood *f) {
+    printf("%-14s %8s %10s %8s %8s\n", "trouble-makers", "clients", "connected", "refused", "ended");
+    for (int kind = 0; kind < FLOOD_KINDS; kind++) {
+        const flood_count *c = &f->counts[kind];
+        if (c->clients)
+            printf("%-14s %8d %10ld %8ld %8ld\n", names[kind], c->clients, c->connected, c->refused,
+                   c->ended);
+    }
+}
+
+/* A whole number from `low` to `high`; -1, and said: it is none. */
+static int read_number(const char *name, const char *text, int low, int high) {
+    char *end;
+    long value = text ? strtol(text, &end, 10) : -1;
+    if (text && end != text && !*end && value >= low && value <= high) return (int)value;
+    fprintf(stderr, "openpi_flood: %s is '%s', expected a number from %d to %d\n", name, text ? text : "",
+            low, high);
+    return -1;
+}
+
+/* Returns 0, or the status to end with. */
+static int read_words(flood *f, client_address *address, char **words) {
+    if (!words[0] || !client_address_read(words[0], address) || address->tls)
+        return bad("'%s', expected ws://HOST:PORT [--clients N] [--addresses N] [--seconds N]",
+                   words[0] ? words[0] : "");
+    for (char **at = words + 1; *at; at += 2) {
+        int number = 0;
+        if (!strcmp(*at, "--clients")) number = f->count = read_number(*at, at[1], 1, 100000);
+        else if (!strcmp(*at, "--addresses")) number = f->addresses = read_number(*at, at[1], 1, 250);
+        else if (!strcmp(*at, "--seconds")) f->seconds = number = read_number(*at, at[1], 1, 86400);
+        else return bad("there is no option %s", *at);
+        if (number < 0) return 2;
+    }
+    return 0;
+}
+
+int main(int count, char **words) {
+    static flood f = {.count = 10 * FLOOD_KINDS, .seed = 7};
+    client_address address;
+    (void)count;
+    int end = read_words(&f, &address, words + 1);
+    if (!end) end = find_server(&f, &address);
+    if (!end) end = gather(&f);
+    if (!end) {
+        sigaction(SIGINT, &(struct sigaction){.sa_handler = end_it}, NULL);
+        sigaction(SIGTERM, &(struct sigaction){.sa_handler = end_it}, NULL);
+        run(&f);
+        show(&f);
+        for (int i = 0; i < f.count; i++)
+            if (f.pests[i].fd >= 0) close(f.pests[i].fd);
+    }
+    if (f.found) freeaddrinfo(f.found);
+    free(f.slow);
+    free(f.pests);
+    free(f.polls);
+    return end;
 }
