@@ -63,6 +63,7 @@ static int prepare(run_job *j) {
     options.tokenizer = input_path(v->tokenizer);
     options.prompt_state = (openpi_prompt_state)v->prompt_state;
     options.synthetic = j->model.synthetic;
+    options.horizon = v->horizon;
     options.adapter = v->lora.adapter;
     options.without_lora = v->lora.without_lora;
     options.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;

@@ -3,6 +3,7 @@
 #include "lab/verify/verify.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
@@ -16,14 +17,17 @@ typedef struct verify_values {
     machine_values machine;
 } verify_values;
 
+enum { NAME_COLUMNS = 30, NOTES = 64 };
+
 typedef struct tally {
     int results[3];
     int wide;                    /* columns of the name                                                   */
     int standard;                /* the golden is standard input                                          */
+    const verify_values *v;
+    char *said[NOTES];           /* notes that were printed                                               */
+    int said_count;
     progress bar;
 } tally;
-
-enum { NAME_COLUMNS = 30 };
 
 static void put_padded(const char *text, int columns) {
     printf("%s%*s  ", text, columns > text_columns(text) ? columns - text_columns(text) : 0, "");
@@ -67,6 +71,22 @@ static void put_row(void *user, const verify_row *row) {
     fflush(stdout);
 }
 
+/* What loading a user's checkpoint tells, each sentence once: every golden and every dtype opens it anew. */
+static void say_notes(tally *t, const openpi_engine *engine, const openpi_policy *policy) {
+    const char *text;
+    for (int i = 0, warning; t->v->checkpoint && (text = openpi_note(engine, policy, i, &warning)); i++) {
+        int place = 0;
+        while (place < t->said_count && strcmp(t->said[place], text)) place++;
+        if (place < t->said_count || place == NOTES) continue;
+        t->said[t->said_count++] = strcpy(allocate(strlen(text) + 1), text);
+        progress_end(&t->bar);
+        machine_say_note(&verb_verify, text, warning);
+    }
+}
+
+static void on_engine(void *user, openpi_engine *engine) { say_notes(user, engine, NULL); }
+static void on_policy(void *user, openpi_policy *policy) { say_notes(user, NULL, policy); }
+
 /* A device that is not there, a level of instructions or a switch that has no such name, a table that is
  * another machine's: nothing would be judged. A small model finds out before the first case. */
 static int machine_can(const machine_values *machine) {
@@ -86,7 +106,7 @@ static int machine_can(const machine_values *machine) {
 
 static int verify_run(const void *values, char **positional, int count) {
     const verify_values *v = values;
-    tally t = {.wide = NAME_COLUMNS};
+    tally t = {.wide = NAME_COLUMNS, .v = v};
     verify_options options = VERIFY_OPTIONS_INIT;
     char without[SWITCH_TEXT], cache[HOME_PATH];
     options.device = v->machine.device;
@@ -109,6 +129,9 @@ static int verify_run(const void *values, char **positional, int count) {
     options.tokenizer_cache = tokenizer_cache(cache);
     options.progress = progress_show;
     options.progress_user = &t.bar;
+    options.on_engine = on_engine;
+    options.on_policy = on_policy;
+    options.hook_user = &t;
     int end = not_standard_input(&verb_verify, "--checkpoint", v->checkpoint);
     if (end == END_FINE) end = machine_can(&v->machine);
     if (end != END_FINE) return end;
@@ -122,6 +145,7 @@ static int verify_run(const void *values, char **positional, int count) {
             return library_error(&verb_verify, &error);
     }
     progress_end(&t.bar);
+    for (int i = 0; i < t.said_count; i++) free(t.said[i]);
     printf("%d ok, %d FAIL, %d skipped\n", t.results[VERIFY_OK], t.results[VERIFY_FAIL],
            t.results[VERIFY_SKIPPED]);
     return t.results[VERIFY_FAIL] ? END_CHECK : END_FINE;

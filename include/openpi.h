@@ -467,11 +467,12 @@ typedef struct openpi_policy_options {
     const char *adapter;         /* as the engine's: its processors and statistics count before those of the
                                     checkpoint, also where without_lora is set                          */
     int without_lora;            /* as the engine's; only openpi_inspect asks                           */
-    int reserved;                /* 0                                                                  */
+    int horizon;                 /* what sessions will be given; then no note says that the checkpoint has
+                                    none. 0: nothing                                                    */
     const char *assets;          /* statistics assets/<this>/norm_stats.json of the checkpoint; default the
                                     robot's or config's, else the only ones there are. Not with norm_stats */
     int missing_chunks_are_zero; /* as the engine's; only openpi_inspect asks                        */
-    int reserved_2;              /* 0                                                                */
+    int reserved;                /* 0                                                                */
     const char *formats;         /* as the engine's; only openpi_inspect asks: what such weights take */
 } openpi_policy_options;
 

@@ -32,7 +32,9 @@ openpi_status model_open(const char *checkpoint, const openpi_policy_options *op
     atomic_init(&made->holders, 1);
     made->number = number;
     made->info = (openpi_policy_info)OPENPI_POLICY_INFO_INIT;
-    openpi_status status = openpi_policy_open(checkpoint, options, &made->policy, error);
+    openpi_policy_options sized = *options;
+    sized.horizon = horizon;
+    openpi_status status = openpi_policy_open(checkpoint, &sized, &made->policy, error);
     if (status == OPENPI_OK) status = openpi_policy_get_info(made->policy, &made->info, error);
     if (status != OPENPI_OK) {
         model_drop(made);

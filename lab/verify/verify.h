@@ -25,7 +25,7 @@ typedef struct verify_options {
     openpi_progress progress;    /* told while full-size weights are made; may be NULL                    */
     void *progress_user;
 
-    /* For tests that plant faults: called after opening, before anything runs. May be NULL. */
+    /* Called after opening, before anything runs: for notes, and for tests that plant faults. May be NULL. */
     void (*on_engine)(void *user, openpi_engine *engine);
     void (*on_session)(void *user, openpi_session *session);
     void (*on_policy)(void *user, openpi_policy *policy);

@@ -136,6 +136,7 @@ static openpi_status open_policy(verify_case *c, const recorded *r, openpi_polic
     options.adapter = c->options->adapter;
     options.without_lora = c->options->without_lora;
     options.assets = c->options->assets;
+    options.horizon = (int)g->H;
     options.tokenizer = c->options->tokenizer;
     options.tokenizer_cache = c->options->tokenizer_cache;
     TRY(case_policy(c, c->options->checkpoint, &options, policy, request, error));

@@ -105,6 +105,7 @@ class Transform:
         max_prompt: int = ...,
         assets: str | None = ...,
         adapter: _Path | None = ...,
+        horizon: int = ...,
     ) -> None: ...
     @property
     def closed(self) -> bool: ...

@@ -275,6 +275,7 @@ class Policy(Closing):
                 prompt_state=prompt_state,
                 max_prompt=max_prompt,
                 adapter=adapter,
+                horizon=horizon,
             )
         self.info: dict[str, Any] = self._transform.info()
         say_notes(self.info["notes"])

@@ -58,16 +58,16 @@ static int open_policy(PyObject *object, policy_values *v) {
 static int transform_init(PyObject *object, PyObject *arguments, PyObject *keywords) {
     static char *names[] = {"checkpoint", "synthetic",       "robot",        "config",     "norm_stats",
                             "tokenizer",  "tokenizer_cache", "prompt_state", "max_prompt", "assets",
-                            "adapter",    NULL};
+                            "adapter",    "horizon",         NULL};
     policy_values v = {.options = OPENPI_POLICY_OPTIONS_INIT, .prompt_state = OPENPI_PROMPT_STATE_DEFAULT};
     openpi_policy_options *o = &v.options;
     PyObject *prompt_state = Py_None;
     int failed = -1;
-    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&$zO&zO&O&O&OizO&:Transform", names, path_or_none,
-                                    &v.checkpoint, &v.synthetic, path_or_none, &v.robot, &o->config,
-                                    path_or_none, &v.norm_stats, path_or_none, &v.tokenizer, path_or_none,
-                                    &v.cache, &prompt_state, &o->max_prompt, &o->assets, path_or_none,
-                                    &v.adapter)) {
+    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&$zO&zO&O&O&OizO&i:Transform", names,
+                                    path_or_none, &v.checkpoint, &v.synthetic, path_or_none, &v.robot,
+                                    &o->config, path_or_none, &v.norm_stats, path_or_none, &v.tokenizer,
+                                    path_or_none, &v.cache, &prompt_state, &o->max_prompt, &o->assets,
+                                    path_or_none, &v.adapter, &o->horizon)) {
         int on = prompt_state == Py_None ? -1 : PyObject_IsTrue(prompt_state);
         if (on >= 0) o->prompt_state = on ? OPENPI_PROMPT_STATE_ON : OPENPI_PROMPT_STATE_OFF;
         failed = PyErr_Occurred() ? -1 : open_policy(object, &v);

@@ -250,7 +250,7 @@ static void tell_brief(const policy_source *from, openpi_policy *policy, const c
                   brief->jax ? "what the checkpoint holds is run; give the config that it was trained with"
                              : "it must be merged into the weights, which cannot be seen in them");
     }
-    if (policy->horizon || brief->horizon) return;
+    if (policy->horizon || brief->horizon || from->options.horizon) return;
     int differ = config_horizons(robot->name, others, sizeof others);
     notes_add(&policy->notes, differ,
               "%.160s says no horizon, and robot \"%.64s\" does not: unless horizon is given, chunks have "
@@ -367,9 +367,12 @@ openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_opt
         return report(error, OPENPI_BAD_ARGUMENT,
                       "policy options: missing_chunks_are_zero is %d, expected 0 or 1",
                       from.options.missing_chunks_are_zero);
-    if (from.options.reserved || from.options.reserved_2)
+    if (from.options.horizon < 0 || from.options.horizon > OPENPI_MAX_HORIZON)
+        return report(error, OPENPI_BAD_ARGUMENT, "policy options: horizon is %d, expected 0 to %d",
+                      from.options.horizon, OPENPI_MAX_HORIZON);
+    if (from.options.reserved)
         return report(error, OPENPI_BAD_ARGUMENT, "policy options: reserved is %d, expected 0",
-                      from.options.reserved ? from.options.reserved : from.options.reserved_2);
+                      from.options.reserved);
     return open_from(&from, policy, error);
 }
 

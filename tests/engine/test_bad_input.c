@@ -157,13 +157,17 @@ static void policies(void **state) {
     REFUSED("without_lora -1", openpi_policy_open(NULL, &options, &policy, to), OPENPI_BAD_ARGUMENT,
             "policy options: without_lora is -1, expected 0 or 1");
     options.without_lora = 0;
+    options.horizon = OPENPI_MAX_HORIZON + 1;
+    REFUSED("horizon 65", openpi_policy_open(NULL, &options, &policy, to), OPENPI_BAD_ARGUMENT,
+            "policy options: horizon is 65, expected 0 to 64");
+    options.horizon = 0;
     options.reserved = 1;
     REFUSED("reserved 1", openpi_policy_open(NULL, &options, &policy, to), OPENPI_BAD_ARGUMENT,
             "policy options: reserved is 1, expected 0");
     options.reserved = 0;
     options.size = 3;
     REFUSED("size 3", openpi_policy_open(NULL, &options, &policy, to), OPENPI_BAD_ARGUMENT,
-            "size is 3, expected 96: begin with OPENPI_POLICY_OPTIONS_INIT");
+            "size is 3, expected 104: begin with OPENPI_POLICY_OPTIONS_INIT");
     assert_ptr_equal(policy, UNTOUCHED);
     openpi_policy_close(NULL);
 }

@@ -199,6 +199,11 @@ static void narrow_robots(void **state) {
             if (!note || !strstr(note, "says no horizon, and robot \""))
                 fail_msg("note: %s", note ? note : "none");
             assert_int_equal(level, !strcmp(rows[i].robot, "libero"));       /* pi05_libero has 10 */
+            openpi_policy_close(policy);
+            options.horizon = 5;
+            WORKS(openpi_policy_open(scratch_path(&box, "narrow"), &options, &policy, &error));
+            for (int n = 0; (note = openpi_policy_note(policy, n, &level)); n++)
+                if (strstr(note, "horizon")) fail_msg("with a horizon: %s", note);
         }
         openpi_policy_close(policy);
     }

@@ -55,6 +55,12 @@ judged 0 "2 ok, 0 FAIL, 0 skipped" --checkpoint pi05 five.safetensors
 judged 0 "1 ok, 0 FAIL, 0 skipped" --checkpoint pi0 one.safetensors --dtype bf16 --isa avx2
 judged 0 "1 ok, 0 FAIL, 0 skipped" --checkpoint pi0 one.safetensors --dtype f32 --isa reference
 
+# What loading the checkpoint tells (here that no delay was trained) is said once, however often it is opened; its layout is LeRobot's.
+"$openpi" synth told --preset tiny --variant pi05 --seed 8 >log 2>&1 || { cat log; exit 1; }
+echo '{"type": "pi05", "rtc_config": {"mode": "trained"}}' >told/config.json
+judged 1 "0 ok, 4 FAIL, 0 skipped" --checkpoint told five.safetensors five.safetensors
+[ "$(grep -c '^openpi verify: warning: .*guided' err)" = 1 ] || { bad "not one warning"; cat err; }
+
 policy=(--tokenizer "$golden/tokenizer.model")
 droid=("${policy[@]}" --norm-stats "$golden/policy/droid_pi0/norm_stats.json")
 libero=("${policy[@]}" --norm-stats "$golden/policy/libero_pi05/norm_stats.json")
