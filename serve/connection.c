@@ -12,16 +12,16 @@ struct connection {
     connections *all;
     connection *before, *after;  /* in the list                                                            */
     net_peer *peer;              /* NULL: the socket is gone                                               */
-    net_sender sender;           /* of replies, on the device's thread                                     */
+    net_sender sender;           /* sends replies on the device's thread                                   */
     net_message hello;           /* its data are in the next line's memory                                 */
     uint8_t *hello_memory;       /* [NET_HEADROOM + hello.bytes]; NULL: it is sent                         */
-    net_message last_words[2];   /* of connections_lose: for the running request and the one read ahead    */
+    net_message last_words[2];   /* connections_lose: for the running request and the one read ahead       */
     job *receiving;              /* its message is not complete                                            */
     job *ahead;                  /* complete, waits for its turn                                           */
     job *running;                /* being computed                                                         */
     job *sending;                /* its answer is on the way out                                           */
     double prev_total_ms;
-    double *chunk;               /* of the last reply, for "openpi/rtc" of the next request; NULL: none    */
+    double *chunk;               /* the last reply's, for "openpi/rtc" of the next request; NULL: none     */
     int noted;                   /* 1: the log has had the note of a request                               */
     uint64_t chunk_model;        /* the number of the model that made it                                   */
     int number;                  /* dispatch.h's                                                           */

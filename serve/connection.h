@@ -28,7 +28,7 @@ typedef struct connections {
     uint64_t numbered;           /* connections so far                                                     */
     int watched;                 /* connections that somebody looks at                                     */
     int draining;
-    history history;             /* of all their requests                                                  */
+    history history;             /* all their requests                                                     */
     dispatch *dispatch;
     metrics *metrics;
     logger *log;
@@ -48,7 +48,7 @@ typedef struct connections {
 
 /* Who connects. */
 typedef struct connection_who {
-    const char *name;            /* of its token; "": none                                                 */
+    const char *name;            /* its token's; "": none                                                  */
     const char *address;
     scheduler_class class;
     double rate;                 /* what a reserved connection declares                                    */

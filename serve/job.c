@@ -7,8 +7,8 @@
 #include "messages.h"
 
 enum {
-    FIRST_BYTES = 64 << 10,      /* of a message's memory                                                  */
-    KEPT_BYTES = 64 << 20,       /* of messages of free jobs, all together                                 */
+    FIRST_BYTES = 64 << 10,      /* a message's memory at first                                            */
+    KEPT_BYTES = 64 << 20,       /* messages of free jobs, all together                                    */
     SENTENCE_BYTES = 1024,
 };
 

@@ -25,16 +25,16 @@ typedef struct job {
     uint8_t *bytes;              /* the message: [count], memory of [capacity]                             */
     size_t count, capacity;
     double at_ms[MOMENTS];       /* when it passed the moments of metrics.h; 0: not reached                */
-    double prev_total_ms;        /* of the connection's request before; negative: there was none           */
+    double prev_total_ms;        /* the connection's request before; negative: there was none              */
     uint64_t order;              /* its place among the server's requests: picks the noise                 */
     int number;                  /* the connection's, in dispatch.h                                        */
     int reserved;                /* 1: the connection is                                                   */
     int submitted, abandoned;    /* dispatch.c's                                                           */
     double deadline_ms;          /* after it arrived; 0: none                                              */
-    model *model;                /* that it is prepared for, from preparing to the reply, else NULL        */
+    serve_model *model;          /* that it is prepared for, from preparing to the reply, else NULL        */
     uint64_t model_number;       /* its number, from preparing on                                          */
-    openpi_request *request;     /* of the model's policy, as long                                         */
-    size_t preparing_bytes;      /* of it, as far as it is counted in flight                               */
+    openpi_request *request;     /* made for the model's policy and valid as long                          */
+    size_t preparing_bytes;      /* its bytes, as far as they are counted in flight                        */
     openpi_sample sample;
     float *noise;                /* [horizon][32]                                                          */
     const double *last;          /* the connection's last chunk, [horizon][32]; NULL: none                 */
@@ -47,7 +47,7 @@ typedef struct job {
     int rtc_weight;              /* what its max_weight was cut to; 0: it was not                          */
     float *previous;             /* [horizon][32]: of rtc                                                  */
     snapshot *snapshot;          /* what the admin page wants to see of it; NULL: nothing                  */
-    openpi_status status;        /* of the answer                                                          */
+    openpi_status status;        /* the answer's                                                           */
     request_result result;       /* the same for metrics.h                                                 */
     net_message answer;          /* the reply, or one sentence as text                                     */
     uint8_t *answer_memory;      /* [NET_HEADROOM + answer_capacity]                                       */

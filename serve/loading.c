@@ -26,8 +26,8 @@ static int largest_batch(double max_block) {
     return max_block * 2 < OPENPI_MAX_BATCH ? (int)(max_block * 2) : OPENPI_MAX_BATCH;
 }
 
-static openpi_status open_all(const loading *l, device_options *options, device *const *beside,
-                              device **devices, openpi_error *error) {
+static openpi_status open_all(const loading *l, device_options *options, serve_device *const *beside,
+                              serve_device **devices, openpi_error *error) {
     for (int i = 0; i < l->count; i++) {
         options->name = l->names[i];
         options->like = beside ? beside[i] : NULL;
@@ -36,8 +36,9 @@ static openpi_status open_all(const loading *l, device_options *options, device 
     return OPENPI_OK;
 }
 
-openpi_status loading_run(const loading *l, const char *checkpoint, model *model, device *const *beside,
-                          int (*cancel)(void *user), void *user, device **devices, openpi_error *error) {
+openpi_status loading_run(const loading *l, const char *checkpoint, serve_model *model,
+                          serve_device *const *beside, int (*cancel)(void *user), void *user,
+                          serve_device **devices, openpi_error *error) {
     const serve_options *o = l->options;
     openpi_engine_options engine = o->engine;
     engine.cancel = cancel;

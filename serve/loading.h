@@ -21,8 +21,8 @@ openpi_status loading_devices(loading *loading, openpi_error *error);
 /* Loads the model's weights from `checkpoint` on each device, until `cancel` says 1. `user`: where it is not
  * NULL, progress is not shown. `beside`: [count] devices of the model that runs, whose times hold where the
  * new ones are of the same kind; NULL: none. The caller owns devices[count]; on failure all are NULL. */
-openpi_status loading_run(const loading *loading, const char *checkpoint, model *model,
-                          device *const *beside, int (*cancel)(void *user), void *user, device **devices,
-                          openpi_error *error);
+openpi_status loading_run(const loading *loading, const char *checkpoint, serve_model *model,
+                          serve_device *const *beside, int (*cancel)(void *user), void *user,
+                          serve_device **devices, openpi_error *error);
 
 #endif

@@ -44,7 +44,7 @@ static int put_number(msgpack_packer *p, double value) {
 }
 
 /* "notes": what loading the model told of, as openpi_inspect writes it. */
-static int put_notes(msgpack_packer *p, const model *m) {
+static int put_notes(msgpack_packer *p, const serve_model *m) {
     static const char warning[] = "warning: ";
     int failed = put_text(p, "notes") | msgpack_pack_array(p, (size_t)m->note_count);
     for (const model_note *note = m->notes; note < m->notes + m->note_count; note++) {

@@ -17,8 +17,8 @@ typedef struct metadata {
     const char *version;
     int horizon, action_dim;
     uint64_t max_message_bytes;
-    int rtc_max_delay;           /* of the mode trained of "openpi/rtc"; 0: only guided is offered         */
-    const model *model;          /* its notes; without any there is no key "notes"                         */
+    int rtc_max_delay;           /* the mode trained's, of "openpi/rtc"; 0: only guided is offered         */
+    const serve_model *model;    /* its notes; without any there is no key "notes"                         */
 } metadata;
 
 /* Returns the bytes written into out[capacity]; 0: they do not fit. */
@@ -29,7 +29,7 @@ typedef struct reply {
     int horizon, action_dim;
     double model_ms;             /* policy_timing.infer_ms                                                 */
     double infer_ms;             /* server_timing.infer_ms                                                 */
-    double prev_total_ms;        /* of the request before; negative: there was none                        */
+    double prev_total_ms;        /* the request before; negative: there was none                           */
     int rtc;                     /* 1: with "rtc", a map of what follows                                   */
     int rtc_applied, rtc_delay;
     int truncated;               /* 1: with "openpi/prompt_truncated", true                                */

@@ -7,7 +7,7 @@
 
 #include "serve/small/fail.h"
 
-void model_take_notes(model *m, const openpi_engine *engine) {
+void model_take_notes(serve_model *m, const openpi_engine *engine) {
     const char *text;
     m->note_count = m->warning_count = 0;
     for (int i = 0, warning; i < MODEL_NOTES && (text = openpi_note(engine, m->policy, i, &warning)); i++) {
@@ -18,7 +18,7 @@ void model_take_notes(model *m, const openpi_engine *engine) {
     }
 }
 
-void model_say_notes(const model *m, logger *log) {
+void model_say_notes(const serve_model *m, logger *log) {
     for (const model_note *note = m->notes; note < m->notes + m->note_count; note++) {
         log_entry entry = {.level = note->warning ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, .event = "note"};
         log_entry_write(log, &entry, "%s%s", note->warning ? "warning: " : "", note->text);
@@ -26,8 +26,8 @@ void model_say_notes(const model *m, logger *log) {
 }
 
 openpi_status model_open(const char *checkpoint, const openpi_policy_options *options, int horizon,
-                         uint64_t number, model **out, openpi_error *error) {
-    model *made = calloc(1, sizeof *made);
+                         uint64_t number, serve_model **out, openpi_error *error) {
+    serve_model *made = calloc(1, sizeof *made);
     if (!made) return fail(error, OPENPI_NO_MEMORY, "out of memory: a policy");
     atomic_init(&made->holders, 1);
     made->number = number;
@@ -45,16 +45,16 @@ openpi_status model_open(const char *checkpoint, const openpi_policy_options *op
     return OPENPI_OK;
 }
 
-openpi_status model_default_prompt(model *model, const char *prompt, openpi_error *error) {
+openpi_status model_default_prompt(serve_model *model, const char *prompt, openpi_error *error) {
     return prompt ? openpi_policy_default_prompt(model->policy, prompt, error) : OPENPI_OK;
 }
 
-model *model_hold(model *model) {
+serve_model *model_hold(serve_model *model) {
     atomic_fetch_add(&model->holders, 1);
     return model;
 }
 
-void model_drop(model *model) {
+void model_drop(serve_model *model) {
     if (!model || atomic_fetch_sub(&model->holders, 1) != 1) return;
     openpi_policy_close(model->policy);
     free(model);
@@ -62,7 +62,7 @@ void model_drop(model *model) {
 
 /* ---- another one in its place ----------------------------------------------------------------------- */
 
-static openpi_status same_robot(const model *running, const model *fresh, openpi_error *error) {
+static openpi_status same_robot(const serve_model *running, const serve_model *fresh, openpi_error *error) {
     const openpi_policy_info *a = &running->info, *b = &fresh->info;
     if (strcmp(a->robot, b->robot))
         return fail(error, OPENPI_BAD_ARGUMENT, "the new checkpoint's robot is %s, expected %s", b->robot,
@@ -77,7 +77,8 @@ static openpi_status same_robot(const model *running, const model *fresh, openpi
     return OPENPI_OK;
 }
 
-static openpi_status same_reset_pose(const model *running, const model *fresh, openpi_error *error) {
+static openpi_status same_reset_pose(const serve_model *running, const serve_model *fresh,
+                                     openpi_error *error) {
     int a_count, b_count;
     const double *a = openpi_policy_reset_pose(running->policy, &a_count);
     const double *b = openpi_policy_reset_pose(fresh->policy, &b_count);
@@ -86,7 +87,7 @@ static openpi_status same_reset_pose(const model *running, const model *fresh, o
                 "the new checkpoint has another reset_pose, which connected robots would not learn");
 }
 
-openpi_status model_fits(const model *running, const model *fresh, openpi_error *error) {
+openpi_status model_fits(const serve_model *running, const serve_model *fresh, openpi_error *error) {
     SERVE_TRY(same_robot(running, fresh, error));
     SERVE_TRY(same_reset_pose(running, fresh, error));
     if (fresh->horizon && fresh->horizon != running->horizon)

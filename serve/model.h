@@ -28,7 +28,7 @@ typedef struct model_note {
     char text[400];
 } model_note;
 
-typedef struct model {
+typedef struct serve_model {
     uint64_t number;             /* 1 at start, and one more for every reload                              */
     openpi_policy *policy;
     openpi_policy_info info;
@@ -38,25 +38,25 @@ typedef struct model {
     int note_count, warning_count;               /* warnings among the notes                               */
     model_note notes[MODEL_NOTES];               /* of the engine and of the policy                        */
     atomic_int holders;
-} model;
+} serve_model;
 
 /* Reads the policy. `horizon` of the sessions, 0: the checkpoint's. The caller holds *out. */
 openpi_status model_open(const char *checkpoint, const openpi_policy_options *options, int horizon,
-                         uint64_t number, model **out, openpi_error *error);
+                         uint64_t number, serve_model **out, openpi_error *error);
 /* The prompt of requests that have none; NULL: the robot's, as it is. */
-openpi_status model_default_prompt(model *model, const char *prompt, openpi_error *error);
+openpi_status model_default_prompt(serve_model *model, const char *prompt, openpi_error *error);
 /* Takes the notes of the policy and of an engine that has loaded the model's weights, in place of those that
  * are there. */
-void model_take_notes(model *model, const openpi_engine *engine);
+void model_take_notes(serve_model *model, const openpi_engine *engine);
 /* One log line a note, warnings as such. */
-void model_say_notes(const model *model, logger *log);
+void model_say_notes(const serve_model *model, logger *log);
 /* Returns the model. */
-model *model_hold(model *model);
+serve_model *model_hold(serve_model *model);
 /* NULL is none. */
-void model_drop(model *model);
+void model_drop(serve_model *model);
 
 /* May `fresh` take the place of `running`, whose clients know its robot and its sizes? Of `fresh` what is not
  * loaded yet is not asked about. */
-openpi_status model_fits(const model *running, const model *fresh, openpi_error *error);
+openpi_status model_fits(const serve_model *running, const serve_model *fresh, openpi_error *error);
 
 #endif

@@ -20,7 +20,7 @@ typedef struct lane {
     prepare *prepare;
     job *first, *last;
     pthread_cond_t changed;
-    alert coming;                /* of its own: jobs                                                       */
+    alert coming;                /* its own jobs                                                           */
     int looking;                 /* threads that look for one                                              */
     int busy;                    /* threads that prepare one                                               */
 } lane;
@@ -29,10 +29,10 @@ struct prepare {
     prepare_options options;
     pthread_t threads[THREADS_MOST];
     int thread_count;
-    pthread_mutex_t lock;        /* of what follows                                                        */
+    pthread_mutex_t lock;        /* guards what follows                                                    */
     lane lanes[SCHEDULER_CLASSES];
     atomic_int reserving;        /* 1: a reserved job came, so other threads are not to be in its way      */
-    model *model;                /* that requests are prepared for                                         */
+    serve_model *model;          /* that requests are prepared for                                         */
     openpi_request **free;       /* [free_count], of that model                                            */
     int free_count, made;        /* made: of all models                                                    */
     int least_free;              /* since trimmed_ms                                                       */
@@ -154,7 +154,7 @@ static void wake_all(prepare *p) {
 /* A request of a model that is no longer served is closed. */
 void prepare_release(prepare *p, job *job) {
     openpi_request *request = job->request;
-    model *model = job->model;
+    serve_model *model = job->model;
     if (!model) return;
     job->request = NULL;
     job->model = NULL;
@@ -187,16 +187,16 @@ int prepare_trim(prepare *p, double now_ms) {
     return count;
 }
 
-model *prepare_model(prepare *p) {
+serve_model *prepare_model(prepare *p) {
     pthread_mutex_lock(&p->lock);
-    model *held = model_hold(p->model);
+    serve_model *held = model_hold(p->model);
     pthread_mutex_unlock(&p->lock);
     return held;
 }
 
-void prepare_renew(prepare *p, model *model) {
+void prepare_renew(prepare *p, serve_model *model) {
     pthread_mutex_lock(&p->lock);
-    struct model *before = p->model;
+    struct serve_model *before = p->model;
     openpi_request **closing = p->free;
     int count = p->free_count;
     p->model = model_hold(model);

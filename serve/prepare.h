@@ -13,11 +13,11 @@
 typedef struct prepare prepare;
 
 typedef struct prepare_options {
-    model *model;                /* that requests are prepared for; it is held                             */
+    serve_model *model;          /* that requests are prepared for; it is held                             */
     int threads;                 /* besides the one for reserved connections                               */
     int most;                    /* requests that shared connections have in use; more for reserved ones   */
     in_flight *in_flight;        /* what their memory counts in; NULL: nowhere                             */
-    uint64_t seed;               /* of the noise of requests that have none                                */
+    uint64_t seed;               /* for the noise of requests that have none                               */
     void (*preparing)(void *user);         /* a job is about to be prepared; on a prepare thread            */
     /* Where a job goes that is prepared, or that is answered because it cannot be. On a prepare thread. */
     void (*prepared)(void *user, job *job);
@@ -35,9 +35,9 @@ void prepare_put(prepare *prepare, job *job);
 /* A request of a reserved connection, or of a shared one, has begun to come. */
 void prepare_expect(prepare *prepare, int reserved);
 /* The model that requests are prepared for; the caller holds it. */
-model *prepare_model(prepare *prepare);
+serve_model *prepare_model(prepare *prepare);
 /* Requests from now on are prepared for this model. */
-void prepare_renew(prepare *prepare, model *model);
+void prepare_renew(prepare *prepare, serve_model *model);
 /* To be called a few times a second: requests that nobody has needed for some seconds are closed, but for as
  * many as there are threads. Returns how many. */
 int prepare_trim(prepare *prepare, double now_ms);

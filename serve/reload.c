@@ -16,7 +16,7 @@
 
 struct reload {
     reload_options options;
-    model *running, *fresh;      /* the thread's                                                           */
+    serve_model *running, *fresh;  /* the thread's                                                          */
     pthread_t thread;
     int started;
     pthread_mutex_t lock;        /* of what follows                                                        */
@@ -36,13 +36,13 @@ static int is_cancelled(void *user) {
 /* ---- one reload ------------------------------------------------------------------------------------- */
 
 /* The caller holds *out, and owns the devices. */
-static openpi_status load(reload *r, model **out, device **devices, openpi_error *error) {
+static openpi_status load(reload *r, serve_model **out, serve_device **devices, openpi_error *error) {
     const reload_options *o = &r->options;
     const serve_options *serve = o->loading->options;
     char resolved[PATH_MAX];
     const char *path = serve->checkpoint && realpath(serve->checkpoint, resolved) ? resolved
                                                                                   : serve->checkpoint;
-    model *fresh;
+    serve_model *fresh;
     SERVE_TRY(model_open(path, &serve->policy, serve->horizon, r->running->number + 1, &fresh, error));
     openpi_status status = model_default_prompt(fresh, serve->default_prompt, error);
     if (status == OPENPI_OK) status = model_fits(r->running, fresh, error);
@@ -66,7 +66,7 @@ static void renew_preparing(void *user) {
 
 static openpi_status reload_once(reload *r, openpi_error *error) {
     const reload_options *o = &r->options;
-    device *devices[SCHEDULER_DEVICES];
+    serve_device *devices[SCHEDULER_DEVICES];
     SERVE_TRY(load(r, &r->fresh, devices, error));
     dispatch_renew(o->dispatch, devices, renew_preparing, r);
     for (int i = 0; i < o->loading->count; i++) device_close(devices[i]);

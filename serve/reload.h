@@ -22,8 +22,8 @@ typedef struct reload_options {
     const loading *loading;
     dispatch *dispatch;
     prepare *prepare;
-    device *const *devices;      /* dispatch_options.devices                                               */
-    model *model;                /* that runs; it is held                                                  */
+    serve_device *const *devices;  /* dispatch_options.devices                                              */
+    serve_model *model;          /* that runs; it is held                                                  */
     logger *log;
     void (*over)(void *user);    /* one is over, whatever became of it. On the reload's thread             */
     void *user;

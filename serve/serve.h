@@ -27,8 +27,8 @@ typedef struct serve_options {
     openpi_engine_options engine;
     openpi_policy_options policy;
     int horizon, steps;          /* the config's or the checkpoint's                                       */
-    const char *default_prompt;  /* of requests that have none; the robot's                                */
-    uint64_t seed;               /* of the noise of requests without their own                             */
+    const char *default_prompt;  /* for requests that have none; the robot's                               */
+    uint64_t seed;               /* for the noise of requests without their own                            */
     const char *host;            /* 127.0.0.1                                                              */
     int port;                    /* 0: one that is free                                                    */
     const char *allow_origin;    /* web pages that may connect, with commas, or "*"; the server's own      */

@@ -44,10 +44,10 @@ static const char device_lost[] = DEVICE_LOST_SENTENCE;
 typedef struct server {
     const serve_options *options;
     loading loading;
-    model *model;                /* the first one; those of reloads are as large                           */
+    serve_model *model;          /* the first one; those of reloads are as large                           */
     net *net;
     queue answered;              /* jobs for their connections                                             */
-    device *devices[SCHEDULER_DEVICES];    /* from dispatch_open on its own                                */
+    serve_device *devices[SCHEDULER_DEVICES];  /* from dispatch_open on its own                             */
     gate gate;
     logger log;
     metrics metrics;
@@ -62,7 +62,7 @@ typedef struct server {
     uint8_t metadata[METADATA_BYTES], last_words[NET_HEADROOM + sizeof device_lost];
     int draining, ending, reloading;
     signals_seen signals;        /* that were acted on                                                     */
-    pthread_mutex_t lock;        /* of `lost`                                                              */
+    pthread_mutex_t lock;        /* guards `lost`                                                          */
     char lost[500];              /* the sentence of the first device that was lost                         */
 } server;
 
@@ -165,7 +165,7 @@ static int on_asked(void *user, const net_head *head, net_page *page) {
 
 /* Who connects from now on is told of the model that requests are prepared for. */
 static void describe_model(server *s) {
-    model *model = prepare_model(s->prepare);
+    serve_model *model = prepare_model(s->prepare);
     if (model->number != s->described) {
         metadata about = {.version = openpi_version(),
                           .horizon = model->horizon,
@@ -430,7 +430,7 @@ static openpi_status open_threads(server *s, openpi_error *error) {
 }
 
 static void open_connections(server *s) {
-    const model *model = s->model;
+    const serve_model *model = s->model;
     connections *c = &s->connections;
     c->pool.horizon = model->horizon;
     c->pool.action_dim = model->info.action_dim;

@@ -31,7 +31,7 @@ static void write_cards(about *a, const loading *loading) {
     }
 }
 
-void about_fill(about *a, const loading *loading, device *const *devices, int plain, int port) {
+void about_fill(about *a, const loading *loading, serve_device *const *devices, int plain, int port) {
     const serve_options *o = loading->options;
     const openpi_engine_info *engine = device_engine_info(devices[0]);
     snprintf(a->kernels, sizeof a->kernels, "%s", engine->path);

@@ -15,6 +15,6 @@ typedef struct about {
 } about;
 
 /* `plain`: robots connect without TLS, to this port. */
-void about_fill(about *about, const loading *loading, device *const *devices, int plain, int port);
+void about_fill(about *about, const loading *loading, serve_device *const *devices, int plain, int port);
 
 #endif

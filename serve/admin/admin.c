@@ -90,7 +90,7 @@ static void get_metrics(admin *a, const asked *asked, net_page *page) {
     metrics_now now = {.connections = a->connections->count,
                        .process = process_look(),
                        .version = openpi_version()};
-    model *model = prepare_model(a->prepare);
+    serve_model *model = prepare_model(a->prepare);
     now.warnings = model->warning_count;
     now.notes = model->note_count - model->warning_count;
     model_drop(model);
@@ -119,7 +119,7 @@ static void get_state(admin *a, const asked *asked, net_page *page) {
     connection_look looks[ADMIN_ROBOTS];
     metrics_counts counts = metrics_get(a->metrics);
     log_recent warnings = log_look(a->log);
-    model *model = prepare_model(a->prepare);
+    serve_model *model = prepare_model(a->prepare);
     state state = {.version = openpi_version(),
                    .about = a->about,
                    .model = model,

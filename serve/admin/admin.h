@@ -25,7 +25,7 @@ enum {
 };
 
 typedef struct admin {
-    char host[ADMIN_HOST];       /* of --admin                                                             */
+    char host[ADMIN_HOST];       /* as --admin says                                                        */
     int port;
     const state_about *about;
     double began_ms;
@@ -40,7 +40,7 @@ typedef struct admin {
     void (*drain)(void *user);
     void (*reload_all)(void *user);
     void *user;
-    text text;                   /* of the last answer                                                     */
+    text text;                   /* the last answer                                                        */
 } admin;
 
 /* Splits "HOST:PORT", "[HOST]:PORT" for an address with colons. */

@@ -7,19 +7,19 @@
 
 enum {
     HISTORY_SECONDS = 120,
-    HISTORY_BUCKETS = 280,       /* of durations, each 5 % longer than the one before: 0.1 ms to 80 s      */
+    HISTORY_BUCKETS = 280,       /* durations, each 5 % longer than the one before: 0.1 ms to 80 s         */
     HISTORY_WINDOW = 10,         /* seconds that the newest figures are of                                 */
 };
 
 typedef struct history_second {
     int64_t number;              /* which second this is; another one: nothing happened in its place       */
     uint32_t answered, bad;      /* bad: refused, late, failed or gone                                     */
-    double busy_ms;              /* of all devices                                                         */
+    double busy_ms;              /* all devices together                                                   */
     uint32_t buckets[HISTORY_BUCKETS];
 } history_second;
 
 typedef struct history {
-    double busy_ms;              /* of all devices, when it was last told                                  */
+    double busy_ms;              /* all devices together, when it was last told                            */
     history_second seconds[HISTORY_SECONDS];
 } history;
 

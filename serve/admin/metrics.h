@@ -57,7 +57,7 @@ typedef enum rejection {         /* why somebody got no WebSocket               
 enum { HISTOGRAM_BOUNDS = 24 };
 
 typedef struct histogram {
-    uint64_t counts[HISTOGRAM_BOUNDS + 1];     /* of each bucket alone; the last is above all bounds       */
+    uint64_t counts[HISTOGRAM_BOUNDS + 1];     /* each bucket's alone; the last is above all bounds        */
     uint64_t count;
     double sum;
 } histogram;
@@ -72,7 +72,7 @@ typedef struct metrics_counts {
     uint64_t requests[SCHEDULER_CLASSES][REQUEST_RESULTS];
     uint64_t rejected[REJECTIONS];
     uint64_t dropped[DROP_REASONS];
-    uint64_t received_bytes, sent_bytes;       /* of messages, without the frames around them              */
+    uint64_t received_bytes, sent_bytes;       /* messages without the frames around them                  */
     histogram duration;          /* seconds from ARRIVED to SENT, of all that were answered                */
     histogram queue;             /* seconds from PREPARED to RUN                                           */
     histogram stages[METRICS_STAGES];
@@ -98,7 +98,7 @@ typedef struct metrics_request {
     scheduler_class class;
     request_result result;
     const double *at_ms;         /* [MOMENTS]                                                              */
-    size_t bytes;                /* of its message                                                         */
+    size_t bytes;                /* its message's                                                          */
     int rtc_delay;               /* steps that its chunk was computed for; negative: none                  */
     int truncated;               /* 1: its prompt was cut                                                  */
 } metrics_request;
@@ -119,7 +119,7 @@ typedef struct metrics_now {
     int queued[SCHEDULER_CLASSES];
     process process;
     const char *version;
-    int notes, warnings;         /* of the running model; a warning is no note here                        */
+    int notes, warnings;         /* the running model's; a warning is no note here                         */
 } metrics_now;
 
 metrics_counts metrics_get(metrics *metrics);

@@ -10,7 +10,7 @@
 #include "openpi.h"
 
 enum {
-    SNAPSHOT_HEAD = 54,          /* of a BMP file                                                          */
+    SNAPSHOT_HEAD = 54,          /* bytes of a BMP file's head                                             */
     SNAPSHOT_PROMPT = 1024,      /* bytes of a prompt that are shown                                       */
     SNAPSHOT_PICTURE = SNAPSHOT_HEAD + OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3,
 };
@@ -22,7 +22,7 @@ typedef struct snapshot {
     double *actions;             /* [horizon][action_dim]: the reply's                                     */
     int replied;                 /* 1: there are actions                                                   */
     int executed;                /* steps of the chunk before that are executed; negative: no "openpi/rtc" */
-    int applied, delay;          /* of the reply's "rtc"                                                   */
+    int applied, delay;          /* the reply's "rtc"                                                      */
     char prompt[SNAPSHOT_PROMPT + 4];      /* its end "…" where it is longer                               */
     int truncated;               /* 1: it has more tokens than the model takes                             */
     double state[OPENPI_ACTION_DIM];       /* [state_count], in the robot's units                          */

@@ -10,7 +10,7 @@ static void put_member(text *out, const char *name, const char *value) {
 
 /* What is served, and what loading it told of. */
 static void put_model(const state *s, text *out) {
-    const model *m = s->model;
+    const serve_model *m = s->model;
     text_put(out, ",\"model\":{\"number\":%llu", (unsigned long long)m->number);
     put_member(out, "checkpoint", s->about->checkpoint);
     put_member(out, "variant", m->variant == OPENPI_PI05 ? "pi05" : "pi0");

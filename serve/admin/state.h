@@ -21,7 +21,7 @@ typedef struct state_about {
 typedef struct state {
     const char *version;
     const state_about *about;
-    const model *model;          /* the model that new requests are prepared for                           */
+    const serve_model *model;    /* the model that new requests are prepared for                           */
     int horizon, action_dim, draining;
     double now_ms, up_seconds;
     const metrics_counts *counts;
@@ -31,7 +31,7 @@ typedef struct state {
     const connection_look *robots;         /* [robot_count], of connections                                */
     int robot_count, connections;
     uint64_t watched;            /* the connection that somebody looks at; 0: none                         */
-    const watch *watch;          /* of it; NULL: it is gone                                                */
+    const watch *watch;          /* on this robot; NULL: it is gone                                        */
 } state;
 
 void state_write(const state *state, text *out);

@@ -19,7 +19,7 @@ typedef struct logger {
     int fd;
     log_format format;
     int prefix;                  /* 1: each line begins with its level, "<6>", for systemd's journal       */
-    pthread_mutex_t lock;        /* of what follows                                                        */
+    pthread_mutex_t lock;        /* guards what follows                                                    */
     log_sampler sampler;
     unsigned long long lost;     /* lines that stderr did not take                                         */
     log_recent recent;           /* warnings                                                               */

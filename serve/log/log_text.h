@@ -14,9 +14,9 @@ typedef enum log_level { LOG_LEVEL_ERROR = 3, LOG_LEVEL_WARNING = 4, LOG_LEVEL_I
 
 enum {
     LOG_NUMBERS = 6,
-    LOG_NAME_BYTES = 128,        /* of an escaped address or name, with the NUL                            */
-    LOG_MESSAGE_BYTES = 1024,    /* of an escaped message                                                  */
-    LOG_LINE_BYTES = 2048,       /* of a whole line: less than what a pipe takes at once                   */
+    LOG_NAME_BYTES = 128,        /* an escaped address or name with its NUL                                */
+    LOG_MESSAGE_BYTES = 1024,    /* an escaped message                                                     */
+    LOG_LINE_BYTES = 2048,       /* a whole line: less than a pipe takes at once                           */
 };
 
 typedef struct log_number {
@@ -28,8 +28,8 @@ typedef struct log_entry {
     log_level level;             /* 0: LOG_LEVEL_INFO                                                      */
     const char *event;           /* a constant word                                                        */
     const char *reason;          /* entries with the same one are sampled; NULL: always written            */
-    const char *address, *robot; /* of the client; NULL or "": none                                        */
-    uint64_t id;                 /* of its connection, as the admin page numbers it; 0: none               */
+    const char *address, *robot; /* the client's; NULL or "": none                                         */
+    uint64_t id;                 /* its connection's, as the admin page numbers it; 0: none                */
     log_number numbers[LOG_NUMBERS];
 } log_entry;
 

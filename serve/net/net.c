@@ -24,7 +24,7 @@
 _Static_assert(LWS_PRE <= NET_HEADROOM, "a frame's head fits before a message");
 
 enum {
-    HEAD_BYTES = 8 << 10,        /* of an HTTP request's head                                              */
+    HEAD_BYTES = 8 << 10,        /* longest head of an HTTP request                                        */
     NET_WHY = 200,
     NEEDED = 16,                 /* descriptors, to begin with                                              */
     HEADS = 1024,                /* connections whose head is being read                                   */

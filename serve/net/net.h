@@ -27,9 +27,9 @@
 
 enum {
     NET_HEADROOM = 32,           /* bytes before a message's data that sending overwrites                   */
-    NET_ADDRESS = 64,            /* of a client's address as text                                          */
-    NET_AUTHORIZATION = 512,     /* of the header's value                                                  */
-    NET_HOST = 300,              /* of the headers Host and Origin                                         */
+    NET_ADDRESS = 64,            /* a client's address as text                                             */
+    NET_AUTHORIZATION = 512,     /* the header's value                                                     */
+    NET_HOST = 300,              /* the headers Host and Origin                                            */
 };
 
 /* The two addresses that the server may listen on. */
@@ -68,8 +68,8 @@ typedef struct net_head {
     const char *path;            /* without its query                                                      */
     int query;                   /* 1: it has one                                                          */
     int upgrade;                 /* 1: asks for a WebSocket                                                */
-    const char *address;         /* of the client                                                          */
-    address_key key;             /* of the same                                                            */
+    const char *address;         /* the client's                                                           */
+    address_key key;             /* the same client's                                                      */
     /* The headers' values; "": there is none; "?": one longer than NET_AUTHORIZATION or NET_HOST. */
     const char *authorization, *host, *origin;
 } net_head;
@@ -115,7 +115,7 @@ typedef struct net_limits {
     int handshake;               /* from accept to a WebSocket or an answer, and from that to the next     */
     int message;                 /* from a message's first byte to its last                                */
     int reply;                   /* until the kernel has all of a message that is sent                     */
-    int ping;                    /* of silence before a ping, and for its answer                           */
+    int ping;                    /* seconds of silence before a ping, and for its answer                   */
     int attempts;                /* connections a second of one address, to the robots' side               */
     int files;                   /* a connection with a descriptor of this number or more is closed        */
     int per_address;             /* connections of one address that are no WebSocket                       */

@@ -13,7 +13,7 @@
 
 enum {
     LISTENERS = 16,              /* addresses of both sides' host names                                    */
-    READ_BYTES = 128 << 10,      /* of a socket at once: a request is there in four turns                  */
+    READ_BYTES = 128 << 10,      /* most from a socket at once: a request takes four turns                 */
     CLOSE_REASON = 120,          /* bytes of a close's text                                                */
 };
 
@@ -48,14 +48,14 @@ struct net_peer {
     net *net;
     net_peer *before, *after;    /* in the net's list                                                     */
     char address[NET_ADDRESS];
-    address_key key;             /* of the address                                                         */
+    address_key key;             /* the address's                                                          */
     void *connection;            /* NULL: no WebSocket yet, or no more                                     */
     net_message *first, *last;   /* to send                                                                */
     net_message *flushing;       /* written, but the kernel has not taken all of it                        */
     net_sender *sender;          /* NULL: none                                                             */
     int shared;                  /* 1: the sender may use the socket                                       */
-    size_t message_bytes;        /* of the message being received, as far as its frames are announced      */
-    size_t frame_left;           /* of the frame being received                                            */
+    size_t message_bytes;        /* the message being received, as far as its frames are announced         */
+    size_t frame_left;           /* bytes of the frame being received                                      */
     int close_code;              /* not 0: it ends, and what is received is dropped                        */
     int close_sent;
     const char *close_reason;
@@ -69,14 +69,14 @@ struct net_peer {
     int dropped;
     int left;                    /* it closes                                                              */
     /* net_limits.c's. */
-    int empty_frames;            /* of the message being received                                          */
+    int empty_frames;            /* those in the message being received                                    */
     int turn_frames;             /* since the loop has left this socket                                    */
     int yields;                  /* 1: not read before the loop's next turn                                */
     double second_ms;            /* when the second began whose pings are counted                          */
     int pings;                   /* in it, as far as each had a pong                                       */
     int floods;                  /* 1: it sends so much without content that it is read no more            */
     int unasked;                 /* 1: the library may ask for something to send without a pong            */
-    uint64_t data_bytes;         /* of messages and their frames' heads                                    */
+    uint64_t data_bytes;         /* messages with their frames' heads                                      */
     uint64_t other_bytes;        /* that the socket had received besides them, when the second began       */
     uint64_t first_bytes;        /* that it had received before the first frame                            */
     double read_again_ms;        /* when it was last read again after a rest                               */
@@ -96,10 +96,10 @@ struct net {
     uv_idle_t looking;           /* while it is active the loop does not sleep                             */
     int64_t look_until;          /* nanoseconds                                                            */
     uv_timer_t pause;            /* after which robots' connections are accepted again                     */
-    int may_adopt;               /* of them, before there is a pause                                       */
+    int may_adopt;               /* most before there is a pause                                           */
     int may_look;                /* 1: there are processors enough                                         */
     net_limits limits;
-    attempts attempts;           /* of the robots' side                                                    */
+    attempts attempts;           /* those on the robots' side                                              */
     net_peer *peers;             /* all WebSockets                                                         */
     waiting waiting[NET_SIDES];  /* all other connections                                                  */
     uv_idle_t yielding;          /* active while one of them is not read before the next turn              */

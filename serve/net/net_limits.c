@@ -11,10 +11,10 @@
 #include "sockets.h"
 
 enum {
-    EMPTY_FRAMES = 1000,         /* of a message                                                           */
-    TURN_FRAMES = 128,           /* of one socket, before others have their turn                           */
+    EMPTY_FRAMES = 1000,         /* most in a message                                                      */
+    TURN_FRAMES = 128,           /* read of one socket before others have their turn                       */
     PINGS = 100,                 /* a second                                                               */
-    PING_BYTES = 131,            /* of the longest                                                         */
+    PING_BYTES = 131,            /* the longest ping                                                       */
     FRAME_HEAD = 6,              /* with its mask, of up to 125 bytes; longer ones have 2 or 8 more         */
     SECOND_MS = 1000,
 };

@@ -23,7 +23,7 @@ enum {
     ACCEPTS = 64,                /* connections that one turn of the loop accepts, most to hang up on      */
     ADOPTS = 4,                  /* robots' that it gives to the library; then there is a pause for them   */
     PAUSE_MS = 1,
-    SEND_BYTES = 64 << 10,       /* of messages that the kernel keeps for a client who does not read       */
+    SEND_BYTES = 64 << 10,       /* messages that the kernel keeps for a client who does not read          */
 };
 
 /* ---- addresses -------------------------------------------------------------------------------------- */

@@ -20,7 +20,7 @@ enum { NET_SENDER_BYTES = 32 << 10 };      /* a longer message is the I/O thread
 
 typedef struct net_sender {
     pthread_mutex_t lock;
-    int fd;                      /* of the connection's socket; -1: only the I/O thread sends              */
+    int fd;                      /* the connection's socket; -1: only the I/O thread sends                 */
 } net_sender;
 
 /* Nobody but the I/O thread sends. */

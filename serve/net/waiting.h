@@ -15,7 +15,7 @@ typedef struct waiter {
     struct waiter *before, *after;
     int waits;                   /* 1: in the list                                                         */
     double until_ms;
-    address_key key;             /* of its address                                                         */
+    address_key key;             /* its address's                                                          */
 } waiter;
 
 typedef struct waiting {

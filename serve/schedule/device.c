@@ -14,9 +14,9 @@
 enum {
     DIMS = OPENPI_ACTION_DIM,
     PIXELS = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3,
-    TRIALS = 4,                  /* of a batch size                                                        */
+    TRIALS = 4,                  /* runs of each batch size                                                */
     ENOUGH_NS = 1000000000,      /* for the trials of a batch size                                         */
-    SIZES = 7,                   /* of batches: 1, 2, 4, … OPENPI_MAX_BATCH                                */
+    SIZES = 7,                   /* batch sizes: 1, 2, 4, … OPENPI_MAX_BATCH                               */
 };
 _Static_assert(1 << (SIZES - 1) == OPENPI_MAX_BATCH, "every power of two up to the largest batch is a size");
 
@@ -26,7 +26,7 @@ typedef struct sized_session {
     openpi_session *session;
 } sized_session;
 
-struct device {
+struct serve_device {
     device_options options;
     openpi_engine_options engine_options;
     openpi_engine *engine;
@@ -42,10 +42,10 @@ struct device {
     double *actions;             /* [horizon][action_dim]                                                  */
 };
 
-static size_t chunk_numbers(const device *d) { return (size_t)d->session_info.horizon * DIMS; }
+static size_t chunk_numbers(const serve_device *d) { return (size_t)d->session_info.horizon * DIMS; }
 
 /* The smallest session that takes so many samples. */
-static openpi_session *session_for(const device *d, int count) {
+static openpi_session *session_for(const serve_device *d, int count) {
     int i = 0;
     while (d->sizes[i].batch < count) i++;
     return d->sizes[i].session;
@@ -54,7 +54,7 @@ static openpi_session *session_for(const device *d, int count) {
 /* ---- jobs ------------------------------------------------------------------------------------------- */
 
 /* Keeps a job's actions for the connection's next request; unnormalises and packs them. */
-static openpi_status write_reply(device *d, job *job, const float *model_actions, double model_ms,
+static openpi_status write_reply(serve_device *d, job *job, const float *model_actions, double model_ms,
                                  openpi_error *error) {
     int horizon = d->session_info.horizon, dims = d->options.model->info.action_dim;
     SERVE_TRY(openpi_request_keep(job->request, model_actions, horizon, job->chunk, chunk_numbers(d),
@@ -77,7 +77,7 @@ static openpi_status write_reply(device *d, job *job, const float *model_actions
     return OPENPI_OK;
 }
 
-static openpi_status compute(device *d, job *const *jobs, int count, openpi_error *error) {
+static openpi_status compute(serve_device *d, job *const *jobs, int count, openpi_error *error) {
     openpi_timing timing = OPENPI_TIMING_INIT;
     for (int i = 0; i < count; i++) {
         d->samples[i] = jobs[i]->sample;
@@ -96,7 +96,7 @@ static openpi_status compute(device *d, job *const *jobs, int count, openpi_erro
 }
 
 /* A sample that the model cannot take fails its whole batch; then each is computed alone. */
-openpi_status device_run(device *d, job *const *jobs, int count, openpi_error *error) {
+openpi_status device_run(serve_device *d, job *const *jobs, int count, openpi_error *error) {
     openpi_status status = compute(d, jobs, count, error);
     if (status == OPENPI_OK) return status;
     int alone = count > 1 && status == OPENPI_BAD_INPUT;
@@ -116,7 +116,7 @@ typedef struct made_up {
     float state[DIMS];
 } made_up;
 
-static openpi_status make_up(device *d, made_up *m, openpi_error *error) {
+static openpi_status make_up(serve_device *d, made_up *m, openpi_error *error) {
     int count = d->session_info.max_prompt;
     m->picture = calloc(PIXELS, 1);
     m->tokens = calloc((size_t)count, sizeof *m->tokens);
@@ -137,7 +137,7 @@ static openpi_status make_up(device *d, made_up *m, openpi_error *error) {
 }
 
 /* The same sizes, kernels and calls: other weights only. */
-static int is_like(const device *d, const device *other) {
+static int is_like(const serve_device *d, const serve_device *other) {
     if (!other) return 0;
     const openpi_engine_info *a = &d->engine_info, *b = &other->engine_info;
     const openpi_session_info *m = &d->session_info, *n = &other->session_info;
@@ -154,7 +154,7 @@ static int by_time(const void *a, const void *b) {
 
 /* The median of a few calls, without the first one. Where calls are slow, or others compute on the device,
  * one is enough. */
-static openpi_status measure_batch(device *d, int batch, int64_t *ns, openpi_error *error) {
+static openpi_status measure_batch(serve_device *d, int batch, int64_t *ns, openpi_error *error) {
     int64_t trials[TRIALS], begin = clock_ns();
     int count = 0, most = is_like(d, d->options.like) ? 1 : TRIALS;
     do {
@@ -169,7 +169,7 @@ static openpi_status measure_batch(device *d, int batch, int64_t *ns, openpi_err
     return OPENPI_OK;
 }
 
-static openpi_status measure(device *d, openpi_error *error) {
+static openpi_status measure(serve_device *d, openpi_error *error) {
     batch_time measured[SIZES];
     const openpi_engine_options *o = &d->engine_options;
     for (int i = 0; i < d->size_count; i++) {
@@ -184,7 +184,7 @@ static openpi_status measure(device *d, openpi_error *error) {
     return OPENPI_OK;
 }
 
-static openpi_status first_calls(device *d, openpi_error *error) {
+static openpi_status first_calls(serve_device *d, openpi_error *error) {
     made_up m = {.picture = NULL};
     openpi_status status = make_up(d, &m, error);
     if (status == OPENPI_OK) status = measure(d, error);
@@ -195,7 +195,7 @@ static openpi_status first_calls(device *d, openpi_error *error) {
 
 /* ---- opening ---------------------------------------------------------------------------------------- */
 
-static openpi_status open_sessions(device *d, openpi_error *error) {
+static openpi_status open_sessions(serve_device *d, openpi_error *error) {
     int largest = d->options.session.batch;
     for (int batch = 1; batch; batch = batch == largest ? 0 : batch * 2 < largest ? batch * 2 : largest) {
         openpi_session_options options = d->options.session;
@@ -207,7 +207,7 @@ static openpi_status open_sessions(device *d, openpi_error *error) {
     return OPENPI_OK;
 }
 
-static openpi_status load(device *d, openpi_error *error) {
+static openpi_status load(serve_device *d, openpi_error *error) {
     int batch = d->options.session.batch;
     d->engine_options = *d->options.engine;
     d->engine_options.device = d->options.name;
@@ -229,8 +229,8 @@ static openpi_status load(device *d, openpi_error *error) {
     return first_calls(d, error);
 }
 
-openpi_status device_open(const device_options *options, device **out, openpi_error *error) {
-    device *made = calloc(1, sizeof *made);
+openpi_status device_open(const device_options *options, serve_device **out, openpi_error *error) {
+    serve_device *made = calloc(1, sizeof *made);
     if (!made) return fail(error, OPENPI_NO_MEMORY, "out of memory: a device");
     made->options = *options;
     model_hold(options->model);
@@ -241,7 +241,7 @@ openpi_status device_open(const device_options *options, device **out, openpi_er
     return status;
 }
 
-void device_close(device *d) {
+void device_close(serve_device *d) {
     if (!d) return;
     for (int i = 0; i < d->size_count; i++) openpi_session_close(d->sizes[i].session);
     openpi_engine_close(d->engine);
@@ -254,7 +254,7 @@ void device_close(device *d) {
     free(d);
 }
 
-model *device_model(const device *d) { return d->options.model; }
-const openpi_engine_info *device_engine_info(const device *d) { return &d->engine_info; }
-const openpi_session_info *device_session_info(const device *d) { return &d->session_info; }
-const batch_times *device_times(const device *d) { return &d->times; }
+serve_model *device_model(const serve_device *d) { return d->options.model; }
+const openpi_engine_info *device_engine_info(const serve_device *d) { return &d->engine_info; }
+const openpi_session_info *device_session_info(const serve_device *d) { return &d->session_info; }
+const batch_times *device_times(const serve_device *d) { return &d->times; }

@@ -7,29 +7,29 @@
 #include "serve/job.h"
 #include "serve/model.h"
 
-typedef struct device device;
+typedef struct serve_device serve_device;
 
 typedef struct device_options {
     const char *checkpoint;
     const char *name;            /* "cuda:0"                                                               */
     const openpi_engine_options *engine;
     openpi_session_options session;           /* its batch is the largest that may run                     */
-    model *model;                /* whose weights these are; the device holds it                           */
-    const device *like;          /* a device that computes meanwhile: where this one is of the same kind, its
+    serve_model *model;          /* whose weights these are; the device holds it                           */
+    const serve_device *like;    /* a device that computes meanwhile: where this one is of the same kind, its
                                     times hold, which were measured undisturbed. NULL: none                */
 } device_options;
 
-openpi_status device_open(const device_options *options, device **out, openpi_error *error);
-void device_close(device *device);
+openpi_status device_open(const device_options *options, serve_device **out, openpi_error *error);
+void device_close(serve_device *device);
 
 /* Runs the jobs in one batch and sets their answers: replies, or sentences. The status is not OK where the
  * device failed. On one thread at a time. */
-openpi_status device_run(device *device, job *const *jobs, int count, openpi_error *error);
+openpi_status device_run(serve_device *device, job *const *jobs, int count, openpi_error *error);
 
-model *device_model(const device *device);
-const openpi_engine_info *device_engine_info(const device *device);
-const openpi_session_info *device_session_info(const device *device);
+serve_model *device_model(const serve_device *device);
+const openpi_engine_info *device_engine_info(const serve_device *device);
+const openpi_session_info *device_session_info(const serve_device *device);
 /* As measured when it opened, or when `like` did. */
-const batch_times *device_times(const device *device);
+const batch_times *device_times(const serve_device *device);
 
 #endif

@@ -10,44 +10,44 @@
 #include "serve/small/fail.h"
 #include "serve/small/thread.h"
 
-typedef struct worker {
+typedef struct device_worker {
     dispatch *dispatch;
-    int number;                  /* of the device                                                          */
+    int number;                  /* the device's                                                           */
     pthread_t thread;
     job *jobs[BATCH_TIMES_MAX];  /* being computed                                                         */
     int count;
     int64_t began;               /* when the batch that runs did; 0: none does. Of the lock                */
-    device *next;                /* of dispatch_renew: takes the device's place, then is the one before    */
+    serve_device *next;          /* dispatch_renew: takes the device's place, then is the one before       */
     int renewed;                 /* 1: it has taken it                                                     */
-} worker;
+} device_worker;
 
 struct dispatch {
     dispatch_options options;
     scheduler *scheduler;
-    pthread_mutex_t lock;        /* of the scheduler, of `ended`, of the devices and the workers' `next`, and
+    pthread_mutex_t lock;        /* guards the scheduler, `ended`, the devices and the workers' `next`, and
                                     of jobs' `submitted` and `abandoned`                                   */
     pthread_cond_t changed;
-    alert coming;                /* of its own: requests                                                   */
+    alert coming;                /* its own requests                                                       */
     int ended;
     uint64_t model_number;       /* that jobs have to be prepared for; of the lock                         */
-    worker workers[SCHEDULER_DEVICES];
+    device_worker workers[SCHEDULER_DEVICES];
     int started;
 };
 
 /* ---- a device's thread ------------------------------------------------------------------------------ */
 
 /* Copies the action's jobs, which the scheduler forgets when it is asked again. */
-static void take(worker *w, const scheduler_action *action) {
+static void take(device_worker *w, const scheduler_action *action) {
     w->count = action->count;
     for (int i = 0; i < action->count; i++) w->jobs[i] = action->requests[i];
 }
 
-static void answer(worker *w) {
+static void answer(device_worker *w) {
     const dispatch_options *o = &w->dispatch->options;
     for (int i = 0; i < w->count; i++) o->answered(o->user, w->jobs[i]);
 }
 
-static void refuse_late(worker *w) {
+static void refuse_late(device_worker *w) {
     for (int i = 0; i < w->count; i++) {
         char sentence[160];
         snprintf(sentence, sizeof sentence,
@@ -80,15 +80,15 @@ static void wait(dispatch *d, int64_t until) {
     pthread_mutex_lock(&d->lock);
 }
 
-static void stamp(worker *w, moment moment, double now) {
+static void stamp(device_worker *w, moment moment, double now) {
     for (int i = 0; i < w->count; i++) w->jobs[i]->at_ms[moment] = now;
 }
 
 /* With the lock held, between two calls. The device that is replaced is left in `next` for dispatch_renew. */
-static void renew(worker *w) {
+static void renew(device_worker *w) {
     dispatch *d = w->dispatch;
     if (!w->next || w->renewed) return;
-    device *before = d->options.devices[w->number];
+    serve_device *before = d->options.devices[w->number];
     d->options.devices[w->number] = w->next;
     w->next = before;
     w->renewed = 1;
@@ -97,9 +97,9 @@ static void renew(worker *w) {
 }
 
 /* With the lock held, which it gives up while it computes. */
-static void run_batch(worker *w) {
+static void run_batch(device_worker *w) {
     dispatch *d = w->dispatch;
-    device *device = d->options.devices[w->number];
+    serve_device *device = d->options.devices[w->number];
     openpi_error error = OPENPI_ERROR_INIT;
     w->began = clock_ns();
     pthread_mutex_unlock(&d->lock);
@@ -120,7 +120,7 @@ static void run_batch(worker *w) {
 }
 
 static void *run(void *argument) {
-    worker *w = argument;
+    device_worker *w = argument;
     dispatch *d = w->dispatch;
     pthread_mutex_lock(&d->lock);
     while (!d->ended) {
@@ -146,7 +146,7 @@ int dispatch_hung(dispatch *d, int64_t patience, int64_t now) {
     int hung = -1;
     pthread_mutex_lock(&d->lock);
     for (int i = 0; i < d->started && hung < 0; i++) {
-        const worker *w = &d->workers[i];
+        const device_worker *w = &d->workers[i];
         if (!w->began) continue;
         int64_t usual = device_times(d->options.devices[i])->ns[w->count], ran = now - w->began;
         if (ran > patience && ran / DISPATCH_SLOW > usual) hung = i;
@@ -193,7 +193,7 @@ static job *withdraw_all(dispatch *d) {
     return list;
 }
 
-void dispatch_renew(dispatch *d, device **fresh, void (*first)(void *user), void *user) {
+void dispatch_renew(dispatch *d, serve_device **fresh, void (*first)(void *user), void *user) {
     int left = d->options.device_count;
     pthread_mutex_lock(&d->lock);
     first(user);
@@ -259,7 +259,7 @@ static openpi_status start(dispatch *d, openpi_error *error) {
     d->scheduler = scheduler_create(&options);
     if (!d->scheduler) return fail(error, OPENPI_NO_MEMORY, "out of memory: the scheduler");
     for (; d->started < o->device_count; d->started++) {
-        worker *w = &d->workers[d->started];
+        device_worker *w = &d->workers[d->started];
         char name[24];
         w->dispatch = d;
         w->number = d->started;

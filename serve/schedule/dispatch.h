@@ -13,10 +13,10 @@ typedef struct dispatch dispatch;
 enum { DISPATCH_SLOW = 20 };
 
 typedef struct dispatch_options {
-    device **devices;            /* [device_count]; dispatch_renew changes them                            */
+    serve_device **devices;      /* [device_count]; dispatch_renew changes them                            */
     int device_count;
     int connections;             /* at most at a time                                                      */
-    double max_block;            /* of a shared batch, in calls of one sample                              */
+    double max_block;            /* longest shared batch, in calls of one sample                           */
     metrics *metrics;            /* what batches report to                                                 */
     /* Where a job goes that has its answer, or that nobody waits for any more. On a device's thread, or on
      * dispatch_submit's. */
@@ -39,7 +39,7 @@ void dispatch_close(dispatch *dispatch);
  * on, is called before either, with the lock held. Waits until all devices are changed, or the threads have
  * ended. On return fresh[device_count] holds the old devices; the caller closes them. From one thread at a
  * time. */
-void dispatch_renew(dispatch *dispatch, device **fresh, void (*first)(void *user), void *user);
+void dispatch_renew(dispatch *dispatch, serve_device **fresh, void (*first)(void *user), void *user);
 
 /* A connection comes: *number is its own. `other`: of a connection of the same reserved token, whose rate it
  * shares; -1: there is none. */

@@ -14,19 +14,19 @@ typedef struct budget {
     pace pace;
 } budget;
 
-typedef struct client {
+typedef struct scheduler_client {
     int left;                    /* 1: gone, but a running batch still has its request                    */
     scheduler_class class;
-    budget *budget;              /* of a reserved one                                                     */
+    budget *budget;              /* a reserved client's; NULL: it is shared                               */
     rhythm rhythm, before;       /* now, and before the queued request came                                */
     void *queued;                /* NULL: none                                                            */
     int64_t deadline;
-    uint64_t arrival;            /* of the queued request, counted                                        */
-    int64_t start;               /* of the queued request: where the account stood when it could run      */
+    uint64_t arrival;            /* the queued request's number                                           */
+    int64_t start;               /* where the account stood when the queued request could run             */
     int64_t account;             /* device time used as a shared one, and where it began                  */
     int64_t used;                /* device time used                                                      */
     int running;
-} client;
+} scheduler_client;
 
 /* A set of clients; no order. */
 typedef struct client_set {
@@ -35,18 +35,18 @@ typedef struct client_set {
     int *place;                  /* [client] in items; only for members                                   */
 } client_set;
 
-typedef struct device {
+typedef struct scheduler_device {
     batch_times measured;        /* at start                                                              */
     double slower;               /* than measured: a moving mean                                          */
     batch_times times;           /* measured × slower                                                     */
     int count;                   /* members of the running batch; 0: idle                                 */
     int shared;                  /* 1: they run as shared ones                                            */
     int members[BATCH_TIMES_MAX];          /* clients                                                     */
-    void *requests[BATCH_TIMES_MAX], *late[BATCH_TIMES_MAX];      /* of the last action of each kind       */
-    int64_t began, ends;         /* of the running batch; `ends` as the times say                         */
+    void *requests[BATCH_TIMES_MAX], *late[BATCH_TIMES_MAX];      /* the last action of each kind          */
+    int64_t began, ends;         /* the running batch; `ends` as the times say                            */
     int64_t holding;             /* since when it holds; 0: it does not                                   */
     int64_t may_hold;            /* what is left in its account, ns                                       */
-} device;
+} scheduler_device;
 
 struct scheduler {
     int device_count, client_count;
@@ -57,14 +57,14 @@ struct scheduler {
     uint64_t arrivals;
     double reserved;             /* calls a second declared                                               */
     int64_t held;
-    client *clients;             /* [client_count]                                                        */
+    scheduler_client *clients;   /* [client_count]                                                        */
     budget *budgets;             /* [client_count]                                                        */
-    int *memory;                 /* of the three lists                                                    */
+    int *memory;                 /* the three lists' block                                                */
     int *free;                   /* [free_count] clients without a connection                             */
     int free_count;
     client_set queue;            /* those with a queued request                                           */
     client_set reserving;        /* those of the reserved class                                           */
-    device devices[SCHEDULER_DEVICES];
+    scheduler_device devices[SCHEDULER_DEVICES];
 };
 
 static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -141,8 +141,8 @@ static double reservable(const scheduler *s) {
 
 static int take_client(scheduler *s, scheduler_class class) {
     int which = s->free[--s->free_count];
-    client *c = &s->clients[which];
-    *c = (client){.class = class, .account = s->level};
+    scheduler_client *c = &s->clients[which];
+    *c = (scheduler_client){.class = class, .account = s->level};
     return which;
 }
 
@@ -177,10 +177,12 @@ scheduler_joined scheduler_join_token(scheduler *s, int other, int64_t now, int 
     return SCHEDULER_JOINED;
 }
 
-static void release(scheduler *s, const client *c) { s->free[s->free_count++] = (int)(c - s->clients); }
+static void release(scheduler *s, const scheduler_client *c) {
+    s->free[s->free_count++] = (int)(c - s->clients);
+}
 
 void *scheduler_leave(scheduler *s, int connection, int64_t now) {
-    client *c = &s->clients[connection];
+    scheduler_client *c = &s->clients[connection];
     void *dropped = c->queued;
     advance(s, now);
     if (dropped) set_remove(&s->queue, connection);
@@ -204,12 +206,12 @@ static int64_t shortest_call(const scheduler *s) {
 
 /* The queued request may run from now on. Who has used less than the others goes before them, but by one call
  * at most: time that was not used is not saved up. */
-static void may_start(const scheduler *s, client *c) {
+static void may_start(const scheduler *s, scheduler_client *c) {
     c->start = later(c->account, s->level - shortest_call(s));
 }
 
 int scheduler_submit(scheduler *s, int connection, void *request, int64_t deadline, int64_t now) {
-    client *c = &s->clients[connection];
+    scheduler_client *c = &s->clients[connection];
     now = advance(s, now);
     if (c->queued) return 0;
     c->queued = request;
@@ -225,7 +227,7 @@ int scheduler_submit(scheduler *s, int connection, void *request, int64_t deadli
 void *scheduler_withdraw(scheduler *s) {
     if (!s->queue.count) return NULL;
     int who = s->queue.items[0];
-    client *c = &s->clients[who];
+    scheduler_client *c = &s->clients[who];
     void *request = c->queued;
     c->queued = NULL;
     c->rhythm = c->before;
@@ -234,18 +236,18 @@ void *scheduler_withdraw(scheduler *s) {
 }
 
 /* A device may become slower than it was at start (heat, a power limit, neighbours on a CPU). */
-static void follow_speed(device *d, int64_t took) {
+static void follow_speed(scheduler_device *d, int64_t took) {
     double now = (double)took / (double)d->measured.ns[d->count];
     d->slower += (fmin(fmax(now, 0.25), 4) - d->slower) / 16;
     d->times = batch_times_scaled(&d->measured, d->slower);
 }
 
 void scheduler_finish(scheduler *s, int which, int64_t now) {
-    device *d = &s->devices[which];
+    scheduler_device *d = &s->devices[which];
     now = advance(s, now);
     int64_t foreseen = (d->ends - d->began) / d->count, took = (now - d->began) / d->count;
     for (int i = 0; i < d->count; i++) {
-        client *c = &s->clients[d->members[i]];
+        scheduler_client *c = &s->clients[d->members[i]];
         c->running = 0;
         c->used += took;
         if (d->shared) c->account += earlier(took, 2 * foreseen) - foreseen;     /* more is not their doing */
@@ -260,12 +262,12 @@ void scheduler_finish(scheduler *s, int which, int64_t now) {
 /* ---- who may run --------------------------------------------------------------------------------- */
 
 /* Whether a client's request at that time would be a reserved one. */
-static int goes_first(const client *c, int64_t when) {
+static int goes_first(const scheduler_client *c, int64_t when) {
     return c->class == SCHEDULER_RESERVED && pace_allows(&c->budget->pace, when);
 }
 
 /* Whether client a's queued request goes before b's. Reserved: who came earlier; shared: who used less. */
-static int before(const client *a, const client *b, int shared) {
+static int before(const scheduler_client *a, const scheduler_client *b, int shared) {
     if (shared && a->start != b->start) return a->start < b->start;
     return a->arrival < b->arrival;
 }
@@ -281,7 +283,7 @@ static void select_class(const scheduler *s, int shared, int most, selection *ou
     out->count = out->all = 0;
     for (int i = 0; i < s->queue.count; i++) {
         int who = s->queue.items[i];
-        const client *c = &s->clients[who];
+        const scheduler_client *c = &s->clients[who];
         if (c->running || goes_first(c, s->now) == shared) continue;
         out->all++;
         int at = out->count;
@@ -296,10 +298,10 @@ static void select_class(const scheduler *s, int shared, int most, selection *ou
 /* ---- hold ---------------------------------------------------------------------------------------- */
 
 /* Devices other than this one that are free at that time, as far as one can know. */
-static int others_free(const scheduler *s, const device *d, int64_t when) {
+static int others_free(const scheduler *s, const scheduler_device *d, int64_t when) {
     int count = 0;
     for (int i = 0; i < s->device_count; i++) {
-        const device *other = &s->devices[i];
+        const scheduler_device *other = &s->devices[i];
         count += other != d && (!other->count || other->ends <= when);
     }
     return count;
@@ -315,7 +317,7 @@ typedef struct expectation {
 static expectation next_expected(const scheduler *s, int64_t after) {
     expectation next = {0, {SCHEDULER_NEVER, SCHEDULER_NEVER}};
     for (int i = 0; i < s->reserving.count; i++) {
-        const client *c = &s->clients[s->reserving.items[i]];
+        const scheduler_client *c = &s->clients[s->reserving.items[i]];
         rhythm_window w;
         if (c->queued || c->running || !rhythm_expect(&c->rhythm, &w) || w.end <= s->now) continue;
         if (w.begin <= after || w.begin > next.window.begin || !goes_first(c, w.end)) continue;
@@ -328,7 +330,7 @@ static expectation next_expected(const scheduler *s, int64_t after) {
 
 /* Until when the device may compute shared requests: the first time at which more reserved robots are
  * expected than other devices are free. *over: when the first of these robots is no longer expected. */
-static int64_t free_until(const scheduler *s, const device *d, int64_t *over) {
+static int64_t free_until(const scheduler *s, const scheduler_device *d, int64_t *over) {
     int64_t after = INT64_MIN;
     *over = SCHEDULER_NEVER;
     for (int robots = 0;;) {
@@ -341,7 +343,7 @@ static int64_t free_until(const scheduler *s, const device *d, int64_t *over) {
 }
 
 /* What a hold that goes on till now has cost. */
-static void account_hold(scheduler *s, device *d) {
+static void account_hold(scheduler *s, scheduler_device *d) {
     if (!d->holding) return;
     d->may_hold = later(d->may_hold - (s->now - d->holding), 0);
     s->held += s->now - d->holding;
@@ -354,7 +356,7 @@ static void account_hold(scheduler *s, device *d) {
 static int64_t next_change(const scheduler *s) {
     int64_t until = SCHEDULER_NEVER, call = shortest_call(s);
     for (int i = 0; i < s->queue.count; i++) {
-        const client *c = &s->clients[s->queue.items[i]];
+        const scheduler_client *c = &s->clients[s->queue.items[i]];
         if (c->running) continue;
         if (c->deadline != SCHEDULER_NEVER) until = earlier(until, c->deadline - call + 1);
         if (c->class == SCHEDULER_RESERVED && !goes_first(c, s->now))
@@ -364,12 +366,12 @@ static int64_t next_change(const scheduler *s) {
 }
 
 /* Requests that can no longer be answered in time leave the queue. */
-static int take_late(scheduler *s, device *d) {
+static int take_late(scheduler *s, scheduler_device *d) {
     int64_t soonest = s->now + shortest_call(s);
     int count = 0;
     for (int i = 0; i < s->queue.count && count < BATCH_TIMES_MAX;) {
         int who = s->queue.items[i];
-        client *c = &s->clients[who];
+        scheduler_client *c = &s->clients[who];
         if (c->running || c->deadline >= soonest) {
             i++;
             continue;
@@ -382,7 +384,8 @@ static int take_late(scheduler *s, device *d) {
     return count;
 }
 
-static scheduler_action run(scheduler *s, device *d, const selection *chosen, int count, int shared) {
+static scheduler_action run(scheduler *s, scheduler_device *d, const selection *chosen, int count,
+                            int shared) {
     int64_t took = d->times.ns[count];
     d->count = count;
     d->shared = shared;
@@ -390,7 +393,7 @@ static scheduler_action run(scheduler *s, device *d, const selection *chosen, in
     d->ends = s->now + took;
     for (int i = 0; i < count; i++) {
         int who = d->members[i] = chosen->clients[i];
-        client *c = &s->clients[who];
+        scheduler_client *c = &s->clients[who];
         d->requests[i] = c->queued;
         c->queued = NULL;
         c->running = 1;
@@ -409,19 +412,19 @@ static scheduler_action run(scheduler *s, device *d, const selection *chosen, in
 }
 
 /* How many of the chosen this device takes, so that idle devices share all that could run. */
-static int part(const scheduler *s, const device *d, const selection *chosen) {
+static int part(const scheduler *s, const scheduler_device *d, const selection *chosen) {
     int idle = 1 + others_free(s, d, s->now), share = (chosen->all + idle - 1) / idle;
     return share < chosen->count ? share : chosen->count;
 }
 
 /* How many reserved requests run as one batch: the most whose mean answer comes no later than one by one. */
-static int reserved_batch(const device *d, int count) {
+static int reserved_batch(const scheduler_device *d, int count) {
     while (count > 1 && 2 * d->times.ns[count] > (count + 1) * d->times.ns[1]) count--;
     return count;
 }
 
 /* How many shared requests run as one batch; 0: the device holds, until *until at the latest. */
-static int shared_batch(const scheduler *s, const device *d, const selection *chosen, int count,
+static int shared_batch(const scheduler *s, const scheduler_device *d, const selection *chosen, int count,
                         int64_t *until) {
     const int64_t *ns = d->times.ns;
     int64_t over, due = free_until(s, d, &over);
@@ -438,7 +441,7 @@ static int shared_batch(const scheduler *s, const device *d, const selection *ch
 }
 
 /* The device's next batch, or until when nothing shared may start on it. */
-static scheduler_action choose(scheduler *s, device *d) {
+static scheduler_action choose(scheduler *s, scheduler_device *d) {
     selection chosen;
     int shared = 0, count;
     int64_t until = SCHEDULER_NEVER;
@@ -455,7 +458,7 @@ static scheduler_action choose(scheduler *s, device *d) {
 }
 
 scheduler_action scheduler_next(scheduler *s, int which, int64_t now) {
-    device *d = &s->devices[which];
+    scheduler_device *d = &s->devices[which];
     scheduler_action action = {.verb = SCHEDULER_WAIT, .until = SCHEDULER_NEVER};
     advance(s, now);
     account_hold(s, d);
@@ -471,7 +474,7 @@ scheduler_action scheduler_next(scheduler *s, int which, int64_t now) {
 /* ---- what it knows ------------------------------------------------------------------------------- */
 
 scheduler_connection scheduler_look(const scheduler *s, int connection) {
-    const client *c = &s->clients[connection];
+    const scheduler_client *c = &s->clients[connection];
     scheduler_connection look = {
         .class = c->class, .rate = c->budget ? c->budget->pace.rate : 0, .device_ns = c->used};
     const rhythm_interval *known = rhythm_known(&c->rhythm);

@@ -92,7 +92,7 @@ typedef struct scheduler_action {
     scheduler_verb verb;
     int count;
     void *const *requests;       /* [count], valid until the device is asked again                        */
-    int64_t until;               /* of WAIT; SCHEDULER_NEVER: only an event changes anything              */
+    int64_t until;               /* the end of WAIT; SCHEDULER_NEVER: only an event changes anything      */
 } scheduler_action;
 
 /* A device that is running a batch may be asked too: it finds late requests. */
@@ -104,7 +104,7 @@ typedef struct scheduler_connection {
     scheduler_class class;
     double rate;                 /* its token's                                                            */
     int64_t device_ns;           /* device time used so far                                               */
-    double interval_ns, deviation_ns;      /* of its pause or period (rhythm.h); 0: the rhythm is not known */
+    double interval_ns, deviation_ns;      /* its pause or period (rhythm.h); 0: the rhythm is not known    */
 } scheduler_connection;
 scheduler_connection scheduler_look(const scheduler *scheduler, int connection);
 
@@ -112,7 +112,7 @@ typedef struct scheduler_state {
     int connections;
     int queued[SCHEDULER_CLASSES];         /* by the class of the connection                               */
     double reserved, reservable; /* calls a second: declared by all reserved connections, and at most      */
-    int64_t held_ns;             /* of all devices: time that shared requests waited because of a hold     */
+    int64_t held_ns;             /* all devices: time that shared requests waited because of a hold        */
 } scheduler_state;
 scheduler_state scheduler_get_state(const scheduler *scheduler);
 

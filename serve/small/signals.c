@@ -16,7 +16,7 @@ enum { LOOK_MS = 200 };
 typedef enum phase { LOADING, SERVING, CLOSING, CLOSED } phase;
 
 static struct {
-    pthread_mutex_t lock;        /* of what follows                                                        */
+    pthread_mutex_t lock;        /* guards what follows                                                    */
     int started;
     phase phase;
     signals_seen seen;

@@ -14,7 +14,7 @@
 enum { ATTEMPT_ADDRESSES = 4096 };
 
 typedef struct attempt_bucket {
-    address_key key;             /* of the address; 0, 0: nobody's                                         */
+    address_key key;             /* the address's; 0, 0: the place is free                                 */
     double left;                 /* attempts at `since`                                                    */
     int64_t since;               /* ns                                                                     */
 } attempt_bucket;

@@ -21,9 +21,9 @@ typedef struct token {
     char name[TOKEN_NAME];
     int admin;                   /* 1: of the class admin; the next two say nothing                        */
     scheduler_class class;
-    double rate;                 /* of a reserved one                                                      */
-    uint8_t digest[DIGEST_BYTES];          /* of its key                                                   */
-    int line;                    /* of the file, from 1                                                    */
+    double rate;                 /* a reserved token's                                                     */
+    uint8_t digest[DIGEST_BYTES];          /* its key's                                                    */
+    int line;                    /* place in the file, from 1                                              */
 } token;
 
 typedef struct tokens {

@@ -181,7 +181,7 @@ static void a_request_that_says_nothing_is_refused(void **state) {
 
 static void metadata_of_the_server(void **state) {
     static const double pose[] = {0, -1.5, 1.25};
-    static const model served = {.notes = {{1, "the norm has no span"}, {0, "π0"}}, .note_count = 2};
+    static const serve_model served = {.notes = {{1, "the norm has no span"}, {0, "π0"}}, .note_count = 2};
     metadata written = {pose, 3, "0.1.0", 50, 14, 1u << 26, 4, &served};
     uint8_t bytes[1000];
     client_metadata read;

@@ -21,8 +21,8 @@ static void reload_all(void *user) {
     reloaded++;
 }
 
-static model *opened(void) {
-    static model *served;
+static serve_model *opened(void) {
+    static serve_model *served;
     if (served) return served;
     openpi_error error = OPENPI_ERROR_INIT;
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
@@ -35,8 +35,8 @@ static model *opened(void) {
 }
 
 /* There are one model and no threads that prepare requests for it, no scheduler, and nothing to reload. */
-model *__wrap_prepare_model(prepare *prepare);
-model *__wrap_prepare_model(prepare *prepare) {
+serve_model *__wrap_prepare_model(prepare *prepare);
+serve_model *__wrap_prepare_model(prepare *prepare) {
     (void)prepare;
     return model_hold(opened());
 }

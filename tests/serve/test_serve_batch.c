@@ -21,8 +21,8 @@
 enum { JOBS = 4, H = 5, DIMS = OPENPI_ACTION_DIM, ARMS = 14 };
 
 static openpi_error error = OPENPI_ERROR_INIT;
-static model *served_model;
-static device *tested;
+static serve_model *served_model;
+static serve_device *tested;
 static job_pool pool = {.horizon = H, .action_dim = ARMS, .in_flight = {.most = 1 << 30}};
 
 static int set_up(void **state) {

@@ -18,7 +18,7 @@
 enum { THREADS = 2, H = 5, ARMS = 14, SHARED = THREADS + 1, RESERVED = 3 };
 
 static openpi_error error = OPENPI_ERROR_INIT;
-static model *served_model;
+static serve_model *served_model;
 static job_pool pool = {.horizon = H, .action_dim = ARMS, .in_flight = {.most = 1 << 30}};
 static atomic_int blocking;      /* threads that are still to be stopped inside a job                      */
 static sem_t inside, go_on, over[2];

@@ -19,10 +19,10 @@ enum { H = 5, ARMS = 14 };
 
 static openpi_error error = OPENPI_ERROR_INIT;
 
-static model *open_robot(const char *robot) {
+static serve_model *open_robot(const char *robot) {
     static openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
-    model *opened;
+    serve_model *opened;
     WORKS(openpi_synthetic_parse("tiny", &synthetic, &error));
     options.synthetic = &synthetic;
     options.robot = robot;
@@ -30,7 +30,7 @@ static model *open_robot(const char *robot) {
     return opened;
 }
 
-static json_t *read_state(const model *model, const history *history, const log_recent *warnings,
+static json_t *read_state(const serve_model *model, const history *history, const log_recent *warnings,
                           double now) {
     static const state_about about = {.checkpoint = "pi\"0",
                                       .cards = {"a card"},
@@ -62,7 +62,7 @@ static void must_be(const json_t *object, const char *name, const char *value) {
 
 static void notes_and_warnings_are_shown(void **state) {
     (void)state;
-    model *model = open_robot("aloha");
+    serve_model *model = open_robot("aloha");
     static history history;
     log_recent warnings = {.count = 0};
     log_entry entry = {.level = LOG_LEVEL_WARNING, .address = "192.0.2.7", .robot = "arm\"", .id = 12};
@@ -107,7 +107,7 @@ static void what_to_send_is_the_robots(void **state) {
         {"none", "base", "state", "", "", 1},
     };
     for (int i = 0; i < 3; i++) {
-        model *model = open_robot(known[i].robot);
+        serve_model *model = open_robot(known[i].robot);
         json_t *top = read_state(model, &history, &warnings, 1000);
         const json_t *send = json_object_get(top, "send"), *actions = json_object_get(top, "actions");
         const json_t *picture = json_array_get(json_object_get(send, "pictures"), 0);
