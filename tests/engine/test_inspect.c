@@ -72,6 +72,7 @@ static openpi_status open_second(const char *which, const device_options *option
     return open_as_cpu(which, options, out, why);
 }
 
+static const char *formats;      /* the user's list; NULL: none */
 static int fp32_file;                                  /* the checkpoint's tensors are as those of one */
 
 static json_t *ask(openpi_status (*open)(const char *, const device_options *, device **, openpi_error *),
@@ -90,7 +91,7 @@ static json_t *ask(openpi_status (*open)(const char *, const device_options *, d
     must(checkpoint_open(NULL, &tiny, &c, &error));
     for (int i = 0; fp32_file && i < tensors_count(c->tensors); i++)
         ((tensor *)(uintptr_t)tensors_at(c->tensors, i))->type = DTYPE_F32;
-    must(inspect_devices(c, list, NULL, out, &error));
+    must(inspect_devices(c, list, formats, out, &error));
     checkpoint_close(c);
     return out;
 }
@@ -159,6 +160,32 @@ static void fp32_file_has_bf16_weights_too(void **state) {
     json_decref(out);
 }
 
+/* A row more with the user's list, and the bytes of each group in all rows. */
+static void a_list_of_formats_has_its_row(void **state) {
+    (void)state;
+    all_bytes = free_bytes = 1 << 30;
+    formats = "expert=int8,ffn=int8x8";
+    json_t *out = ask(open_as_cpu, tell_memory);
+    formats = NULL;
+    assert_int_equal(json_array_size(out), 6);
+    for (size_t first = 0; first < 6; first += 3) {
+        const json_t *plain = json_object_get(json_array_get(out, first), "groups"),
+                     *own = json_object_get(json_array_get(out, first + 2), "groups");
+        assert_string_equal(word(out, first + 2, "weights"), "bf16,ffn=int8x8,expert=int8");
+        assert_string_equal(word(out, first + 2, "dtype"), "bf16");
+        const char *group;
+        json_t *bytes;
+        json_object_foreach((json_t *)(uintptr_t)plain, group, bytes) {
+            json_int_t before = json_integer_value(bytes);
+            json_int_t now = json_integer_value(json_object_get(own, group));
+            int less = !strcmp(group, "ffn_bytes") || !strcmp(group, "expert_bytes");
+            assert_true(before > 0 && (less ? now < before * 2 / 3 && now > before * 4 / 10 : now == before));
+        }
+        assert_int_equal(json_object_size(plain), 6);
+    }
+    json_decref(out);
+}
+
 static void verdicts(void **state) {
     (void)state;
     all_bytes = free_bytes = 1 << 30;
@@ -219,6 +246,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(needed_is_what_is_taken),
         cmocka_unit_test(fp32_file_has_bf16_weights_too),
+        cmocka_unit_test(a_list_of_formats_has_its_row),
         cmocka_unit_test(verdicts),
         cmocka_unit_test(full_or_lost),
         cmocka_unit_test(memory_of_the_host),
