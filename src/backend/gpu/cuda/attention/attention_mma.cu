@@ -13,7 +13,7 @@
  *                     leaves unscaled sums, and attention_combine joins them.
  *     blocks   128·R threads; grid = rows·heads / (16·R) x splits
  *     legal    as attention.cuh; splits > 1 with R = 1 only
- *     early    as attention.cuh; attention_combine waits first.
+ *     early    as attention.cuh, key by key; attention_combine waits first.
  *
  * attention_mma.c checks what is legal and launches. */
 #include "attention.cuh"
@@ -180,6 +180,90 @@ KERNEL(256) attention_image(const __grid_constant__ gpu_image_attention p) {
 
 enum { TOGETHER = 16 };                    /* splits that attention_combine reads at once                   */
 
+/* Keys of the tile that were written before this stage began: see written_before, which asks for whole
+ * tiles. */
+DEV int old_keys(const gpu_cache_attention &p, const cache_rows &b, const key_tile &at, int first_sample) {
+    const int old = b.position - min(b.first_row, p.early) - at.key0;
+    return p.early && at.sample == first_sample ? min(max(old, 0), KEYS) : 0;
+}
+
+/* Keys (or values) low … high - 1 of the walk's tile into shared memory; zeros where there is no key. */
+template <int R>
+DEV void load_part(const gpu_cache_attention &p, int tid, const void *from, u32 to, const key_tile &at,
+                   int low, int high) {
+    const int d = p.head_dim, units = d >> 3;
+    const u16 *block = (const u16 *)from + (size_t)at.sample * p.capacity * d;
+#pragma unroll 4
+    for (int i = low * 32 + tid; i < high * 32; i += R * 128) {
+        const int r = i >> 5, c = i & 31, there = at.key0 + r < at.keys && c < units;
+        copy16(row512(to, r, c), block + (there ? (size_t)(at.key0 + r) * d + c * 8 : 0), there);
+    }
+}
+
+/* Queries, K and V of the walk's first tile, in two groups of copies: queries and K, then V. Of a tile with
+ * new keys only those are fetched after wait_before(). */
+template <int R>
+DEV void load_first(const gpu_cache_attention &p, int tid, const cache_memory &m, const cache_rows &rows,
+                    const key_tile &at, int first_sample, bool any) {
+    const int old = any ? old_keys(p, rows, at, first_sample) : 0, all = any ? KEYS : 0;
+    load_part<R>(p, tid, p.k, m.k, at, 0, old);
+    load_part<R>(p, tid, p.v, m.v, at, 0, old);
+    wait_before();
+    load_queries<R>(p, tid, m.q, rows, p.head_dim, p.head_dim >> 3);
+    load_part<R>(p, tid, p.k, m.k, at, old, all);
+    copy_commit();
+    start_next();                          /* after this kernel's own copies: they are needed first         */
+    load_part<R>(p, tid, p.v, m.v, at, old, all);
+    copy_commit();
+}
+
+/* attend_cache with load_first. */
+template <int R>
+DEV int attend_rows(const gpu_cache_attention &p, int tile, int begin, int end, attended &a) {
+    const cache_memory memory = cache_memory_of<R>();
+    const cache_thread me = thread_of(threadIdx.x);
+    cache_rows rows = load_rows<R>(p, me.lane, tile);
+    a.f0 = rows.f0, a.total = rows.total;
+    if (rows.f0 >= rows.total) {
+        wait_before();
+        return 0;
+    }
+    cut_rows<R>(p, me.lane, rows);
+    const int first_sample = table_entry(rows.samples, 0), last_sample = table_entry(rows.samples, rows.last);
+    key_tile at = {first_sample, begin, keys_of(rows, first_sample, end)};
+    settle(at, rows, last_sample, begin, end);
+    load_first<R>(p, me.tid, memory, rows, at, first_sample, at.sample <= last_sample);
+    copy_wait<1>();
+    __syncthreads();
+
+    cache_state w;
+    begin_rows<R>(a, w, p, me, rows, memory.q, end);
+    for (int first = 1; at.sample <= last_sample; first = 0) {
+        if (!first) {
+            copy_wait<0>();
+            __syncthreads();               /* K has arrived, V and P are free                               */
+            load_part<R>(p, me.tid, p.v, memory.v, at, 0, KEYS);
+            copy_commit();
+        }
+        float score[2][4];
+        multiply_scores(score, w, me, memory.k);
+        mask_scores<R>(score, w, me, at, memory.maxima);
+        __syncthreads();                   /* maxima are written, K is free                                 */
+        key_tile next = {at.sample, at.key0 + KEYS, at.keys};
+        settle(next, rows, last_sample, begin, end);
+        if (next.sample <= last_sample) load_part<R>(p, me.tid, p.k, memory.k, next, 0, KEYS);
+        copy_commit();
+        weigh_scores<R>(a, score, w, me, memory);
+        copy_wait<1>();
+        __syncthreads();                   /* V has arrived, P is written                                   */
+        multiply_values(a.out, me, memory);
+        at = next;
+    }
+    copy_wait<0>();
+    sum_weights<R>(a, w, me, memory.sums);
+    return 1;
+}
+
 /* The block's keys: all, or of split blockIdx.y. */
 template <int R> DEV void attend(const gpu_cache_attention &p) {
     const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3,
@@ -187,7 +271,7 @@ template <int R> DEV void attend(const gpu_cache_attention &p) {
     const int begin = p.splits > 1 ? blockIdx.y * p.span : 0,
               end = p.splits > 1 ? begin + p.span : 0x7fffffff;
     attended a;
-    if (!attend_cache<R>(p, blockIdx.x, begin, end, a)) return;
+    if (!attend_rows<R>(p, blockIdx.x, begin, end, a)) return;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int f = a.f0 + rg * 16 + h * 8 + g;

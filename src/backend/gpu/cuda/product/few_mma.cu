@@ -7,13 +7,13 @@
  * and of the rows g and g + 8 of x: two steps of 16 k each, without ldmatrix and without a barrier.
  *
  *   W        all of a block's share by cp.async before anything else: [P][C][h][32 lanes][16 bytes] a warp.
- *            A large share is asked for in pieces, of which two are on their way: earlier kernels still
- *            load, and would wait behind a longer queue
+ *            A large share is asked for in pieces, 4 KB a warp on their way: earlier kernels still load,
+ *            and would wait behind a longer queue
  *   x        from global memory into registers, at most WINDOW blocks of 64 k at a time; the norm happens
  *            there, too, only its sums of squares meet in shared memory
  *   sums     [8 warps][16 rows][PITCH] over W, which is read by then, added in the order of the warps
- *   places   at most 128 registers, so that two kernels have place on a multiprocessor: the next one loads
- *            its W there while this one computes
+ *   places   registers for 256 threads of down (WINDOW decides) beside those of gate_up: 136 + 120 a thread,
+ *            all that a multiprocessor has, so that down loads its W while gate_up computes
  *
  *   blocks   256 threads; grid = columns / (8·C)
  *   shared   W; the norm's weight and bias; the sums of squares
@@ -37,10 +37,11 @@ template <int KIND_, int C_, int P_> struct few_tile {
         TASKS = C * 8 / UNIT * ROWS * 4,
         WARP_BYTES = P * C * GPU_ATOM_BYTES,
         PITCH = C == 1 ? 8 : C * 8 + 8,    /* floats of a row of sums: no bank conflicts                    */
-        WINDOW = P < 5 ? P : 5,            /* blocks of 64 k whose x is in registers                        */
+        WINDOW = P < 6 ? P : 6,            /* blocks of 64 k whose x is in registers                        */
         PIECE = C == 1 ? 1 : 2,            /* groups of columns that are asked for together                 */
         PIECES = C / PIECE,                /* that a block of 64 k has                                      */
-        PACED = C == 8,                    /* two pieces on their way at most                               */
+        PACED = C == 8 || C == 1,          /* gate_up and down, with 128 and 64 KB a block                  */
+        IN_FLIGHT = 4 / PIECE,             /* pieces on their way, if paced                                 */
     };
     static_assert(TASKS <= WARPS * 32, "a thread has at most one task");
     static_assert(C % PIECE == 0, "whole pieces");
@@ -62,7 +63,7 @@ template <class T> DEV void few_load_weights(const gpu_linear &p, u32 to, int wa
             copy16(to + ((i * T::C + c) * 2 + 1) * 512, atom + (low ^ 64), there);
             if ((c + 1) % T::PIECE) continue;
             copy_commit();
-            if (T::PACED && i * T::PIECES + c / T::PIECE) copy_wait<1>();
+            if (T::PACED && i * T::PIECES + c / T::PIECE + 1 >= T::IN_FLIGHT) copy_wait<T::IN_FLIGHT - 1>();
         }
     }
 }
@@ -151,7 +152,7 @@ DEV void few_scale(uint4 &v, float factor, const few_affine &m) {
  * they are; `squares` [16 rows][8 warps]. What lies beyond k is scaled by the first weights. */
 template <class T>
 DEV void few_norm(uint4 (&x)[T::WINDOW][2][2], const gpu_linear &p, const float *norm, float *squares,
-                  int rows, float part, int warp, int lane) {
+                  int rows, int warp, int lane) {
     static_assert(T::WINDOW == T::P || !T::PAIRED, "x is here as a whole");
     const int g = lane >> 2, t = lane & 3;
     float factor[2];
@@ -173,7 +174,7 @@ DEV void few_norm(uint4 (&x)[T::WINDOW][2][2], const gpu_linear &p, const float 
     for (int r = 0; r < 2; r++) {
         const float4 a = *(const float4 *)(squares + (g + 8 * r) * WARPS),
                      b = *(const float4 *)(squares + (g + 8 * r) * WARPS + 4);
-        factor[r] = rsqrtf((a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w) * part + p.eps);
+        factor[r] = rsqrtf((a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w) / p.ldx + p.eps);
     }
     if (p.epilogue.known.rows) {
 #pragma unroll
@@ -287,7 +288,6 @@ template <class T> DEV void few(const gpu_linear &p) {
         f = prepare<T::KIND>(p.epilogue, task.r, p.capacity,
                              blockIdx.x * T::C * 8 + task.u * T::UNIT, task.t);
     const int rows = __ldg(p.count);
-    const float part = 1.0f / p.ldx;
     wait_before();
     if (rows <= 0) {
         copy_wait<0>();
@@ -300,22 +300,21 @@ template <class T> DEV void few(const gpu_linear &p) {
     u32 before = 0;
     if (T::KIND == GPU_EPILOGUE_RESIDUAL && f.there)
         before = __ldcg((const u32 *)((const u16 *)p.epilogue.out + f.at));
-    if (normed) few_norm<T>(x, p, norm, squares, rows, part, warp, lane);
+    if (normed) few_norm<T>(x, p, norm, squares, rows, warp, lane);
     float sum[T::C][2][4] = {};
     few_multiply_all<T>(sum, x, from, p.ldx, w, warp, lane);
     few_finish<T>(p, (float *)memory, sum, task, f, before, warp, lane);
 }
 
-/* `together`: blocks that a multiprocessor's registers hold. */
-#define FEW(name, kind, groups, blocks, together)                                                            \
-    extern "C" __global__ void __launch_bounds__(256, together) name(const __grid_constant__ gpu_linear p) { \
-        few<few_tile<GPU_EPILOGUE_##kind, groups, blocks>>(p);                                               \
+#define FEW(name, kind, groups, blocks)                        \
+    KERNEL(256) name(const __grid_constant__ gpu_linear p) {   \
+        few<few_tile<GPU_EPILOGUE_##kind, groups, blocks>>(p); \
     }
-FEW(few_qkv_16_2, QKV, 2, 2, 3)
-FEW(few_qkv_32_2, QKV, 4, 2, 2)
-FEW(few_gated_32_2, GATED, 4, 2, 3)
-FEW(few_gated_64_2, GATED, 8, 2, 2)
-FEW(few_residual_8_4, RESIDUAL, 1, 4, 2)
-FEW(few_residual_8_8, RESIDUAL, 1, 8, 2)
-FEW(few_residual_16_4, RESIDUAL, 2, 4, 2)
-FEW(few_store_8_4, STORE, 1, 4, 2)
+FEW(few_qkv_16_2, QKV, 2, 2)
+FEW(few_qkv_32_2, QKV, 4, 2)
+FEW(few_gated_32_2, GATED, 4, 2)
+FEW(few_gated_64_2, GATED, 8, 2)
+FEW(few_residual_8_4, RESIDUAL, 1, 4)
+FEW(few_residual_8_8, RESIDUAL, 1, 8)
+FEW(few_residual_16_4, RESIDUAL, 2, 4)
+FEW(few_store_8_4, STORE, 1, 4)
