@@ -43,7 +43,7 @@ static void list_splits(const gpu_device *device, const gpu_cache_attention *p, 
 }
 
 
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void hip_attention_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_image_attention *image = &task->image_attention;
     const gpu_cache_attention *cache = &task->cache_attention;
     int is_image = task->kind == GPU_IMAGE_ATTENTION;
@@ -74,7 +74,7 @@ static void launch_cache(gpu_issue *issue, gpu_cache_attention *p, int rows, con
     if (p->splits > 1) gpu_emit(issue, COMBINE, grid, p, sizeof *p);
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void hip_attention_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     if (task->kind == GPU_CACHE_ATTENTION) {
         launch_cache(issue, &task->cache_attention, task->rows, choice);
         return;
@@ -86,4 +86,4 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
 }
 
 const gpu_family gpu_family_hip_attention = {
-    .name = "attention", GPU_KERNELS(kernels), .list = list, .launch = launch};
+    .name = "attention", GPU_KERNELS(kernels), .list = hip_attention_list, .launch = hip_attention_launch};

@@ -30,25 +30,25 @@ static double cycles_of(const tile *t) {
 }
 
 /* Of a whole product: what begins and ends a block is worth some 64 k. */
-static double cost(const gpu_device *device, const tile *t, int rows, const gpu_linear *p) {
+static double hip_gemm_cost(const gpu_device *device, const tile *t, int rows, const gpu_linear *p) {
     enum { ENDS = 4 };
     int blocks = ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns),
         turns = ceil_div(blocks, gpu_multiprocessors(device));
     return turns * (p->k_blocks * (GPU_ATOM_K / 16) + ENDS) * cycles_of(t);
 }
 
-static int usual_tile(const gpu_device *device, const gpu_task *task) {
+static int hip_gemm_usual_tile(const gpu_device *device, const gpu_task *task) {
     int best = 0;
     for (int i = 1; i < TILES; i++)
-        if (cost(device, &tiles[i], task->rows, &task->product) <
-            cost(device, &tiles[best], task->rows, &task->product))
+        if (hip_gemm_cost(device, &tiles[i], task->rows, &task->product) <
+            hip_gemm_cost(device, &tiles[best], task->rows, &task->product))
             best = i;
     return best;
 }
 
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void hip_gemm_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     if (!hip_product_bf16(task)) return;
-    int usual = usual_tile(device, task);
+    int usual = hip_gemm_usual_tile(device, task);
     for (int t = 0; t < TILES; t++)
         for (int i = 0; i < gpu_norms_first(&task->product); i++) {
             int norm = gpu_norm_first(&task->product, i);
@@ -57,7 +57,7 @@ static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to
         }
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void hip_gemm_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const tile *t = &tiles[choice->kernel];
     gpu_grid grid = {.x = ceil_div(task->rows, t->rows),
                      .y = ceil_div(task->product.weights.columns, t->columns),
@@ -65,4 +65,5 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     gpu_emit(issue, choice->kernel, grid, &task->product, sizeof task->product);
 }
 
-const gpu_family gpu_family_hip_gemm = {.name = "gemm", GPU_KERNELS(tiles), .list = list, .launch = launch};
+const gpu_family gpu_family_hip_gemm = {
+    .name = "gemm", GPU_KERNELS(tiles), .list = hip_gemm_list, .launch = hip_gemm_launch};

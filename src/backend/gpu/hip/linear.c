@@ -19,7 +19,7 @@ enum { TILES = sizeof tiles / sizeof *tiles };
 /* Tiles of 64 rows from where they are half full on. */
 static int usual_rows(int rows) { return rows > 32 ? 64 : 16; }
 
-static void list_product(const gpu_task *task, gpu_choices *to) {
+static void hip_linear_list_product(const gpu_task *task, gpu_choices *to) {
     const gpu_linear *p = &task->product;
     int bf16 = p->x_type == GPU_X_BF16 && p->weights.type == GPU_WEIGHT_BF16;
     for (int t = 0; t < TILES; t++)
@@ -31,13 +31,13 @@ static void list_product(const gpu_task *task, gpu_choices *to) {
 }
 
 /* What is between the products of a chain is fp32. */
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void hip_linear_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     (void)device;
-    if (task->kind == GPU_PRODUCT) list_product(task, to);
+    if (task->kind == GPU_PRODUCT) hip_linear_list_product(task, to);
     if (task->kind == GPU_PRODUCT_CHAIN) gpu_choices_add(to, (gpu_choice){.rank = RANK_ANY});
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void hip_linear_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const gpu_linear *p = &task->product;
     gpu_grid grid = {.x = ceil_div(task->rows, tiles[choice->kernel].rows),
                      .y = ceil_div(p->weights.columns, TILE_COLUMNS),
@@ -46,4 +46,4 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
 }
 
 const gpu_family gpu_family_hip_linear = {
-    .name = "linear", GPU_KERNELS(tiles), .list = list, .launch = launch};
+    .name = "linear", GPU_KERNELS(tiles), .list = hip_linear_list, .launch = hip_linear_launch};

@@ -38,7 +38,7 @@ static const pointwise_kernel kernels[] = {
 #undef X
 };
 
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void hip_pointwise_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     (void)device;
     for (int i = 0; i < (int)(sizeof kernels / sizeof *kernels); i++)
         if (kernels[i].kind == task->kind) gpu_choices_add(to, (gpu_choice){.rank = RANK_ANY, .kernel = i});
@@ -51,7 +51,7 @@ static int heads_of(const gpu_task *task) {
                                         : task->scores.heads;
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void hip_pointwise_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const pointwise_kernel *k = &kernels[choice->kernel];
     gpu_grid grid = {.x = task->rows, .y = 1, .threads = HIP_THREADS};
     switch (k->grid) {
@@ -67,4 +67,4 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
 }
 
 const gpu_family gpu_family_hip_pointwise = {
-    .name = "pointwise", GPU_KERNELS(kernels), .list = list, .launch = launch};
+    .name = "pointwise", GPU_KERNELS(kernels), .list = hip_pointwise_list, .launch = hip_pointwise_launch};

@@ -24,7 +24,7 @@ static int usual_kernel(int rows) {
     return k;
 }
 
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void hip_thin_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     (void)device;
     if (!hip_product_bf16(task)) return;
     int kernel = usual_kernel(task->rows), usual = usual_waves(&task->product);
@@ -38,7 +38,7 @@ static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to
             }
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void hip_thin_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     gpu_grid grid = {.x = ceil_div(task->rows, kernels[choice->kernel].rows),
                      .y = task->product.weights.columns / GPU_UNIT,
                      .threads = choice->count * HIP_WAVE};
@@ -46,4 +46,4 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
 }
 
 const gpu_family gpu_family_hip_thin = {
-    .name = "thin", GPU_KERNELS(kernels), .list = list, .launch = launch};
+    .name = "thin", GPU_KERNELS(kernels), .list = hip_thin_list, .launch = hip_thin_launch};

@@ -22,7 +22,7 @@ static int usual_cluster(int splits, int key_tiles) {
     return key_tiles < LEAST_CLUSTER || most < 13 ? LEAST_CLUSTER : least(key_tiles, most);
 }
 
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void attention_hopper_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_cache_attention *p = &task->cache_attention;
     if (task->kind != GPU_CACHE_ATTENTION || !cuda_cache_legal(device, p)) return;
     int splits = cuda_splits(device, p), usual = usual_cluster(splits, ceil_div(p->capacity, KEY_TILE)),
@@ -60,11 +60,12 @@ static void launch_cluster(gpu_issue *issue, gpu_cache_attention *p, int blocks)
     gpu_emit(issue, CLUSTER, grid, p, sizeof *p);
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void attention_hopper_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     gpu_cache_attention *p = &task->cache_attention;
     if (choice->kernel == WGMMA) launch_wgmma(issue, p);
     else launch_cluster(issue, p, choice->count);
 }
 
 const gpu_family gpu_family_attention_hopper = {
-    .name = "attention_hopper", GPU_KERNELS(kernels), .list = list, .launch = launch};
+    .name = "attention_hopper", GPU_KERNELS(kernels),
+    .list = attention_hopper_list, .launch = attention_hopper_launch};

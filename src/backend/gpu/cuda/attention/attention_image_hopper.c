@@ -6,7 +6,7 @@
 
 static const gpu_kernel kernels[] = {{"attention_image_wgmma", 1, 0}};
 
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void attention_image_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_image_attention *p = &task->image_attention;
     if (task->kind != GPU_IMAGE_ATTENTION || p->f32 || p->head_dim != IMAGE_HEAD) return;
     if (p->stride % 8 || p->next % 8 || IMAGE_SHARED > gpu_shared_bytes(device)) return;
@@ -25,7 +25,7 @@ static int usual_tiles(int heads_of_images, int multiprocessors) {
     return best;
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void attention_image_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const gpu_image_attention *p = &task->image_attention;
     int heads = task->rows / IMAGE_KEYS * p->heads,
         multiprocessors = gpu_multiprocessors(gpu_device_of(issue));
@@ -47,4 +47,5 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
 }
 
 const gpu_family gpu_family_attention_image_hopper = {
-    .name = "attention_image_hopper", GPU_KERNELS(kernels), .list = list, .launch = launch};
+    .name = "attention_image_hopper", GPU_KERNELS(kernels),
+    .list = attention_image_list, .launch = attention_image_launch};

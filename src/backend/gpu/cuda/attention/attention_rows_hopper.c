@@ -9,19 +9,20 @@ static const size_t shared = (size_t)(ROWS + 2 * STAGES * KEYS) * DIM * sizeof(b
 
 /* From two units a multiprocessor on; fewer rows get blocks of 64 (attention_hopper.c). Where samples have
  * few rows, a unit is one sample's: from a quarter of the multiprocessors on. */
-static int many(const gpu_device *device, const gpu_cache_attention *p) {
+static int attention_rows_many(const gpu_device *device, const gpu_cache_attention *p) {
     int units = ceil_div(p->part_rows, ROWS), multiprocessors = gpu_multiprocessors(device);
     return p->early ? 4 * units >= multiprocessors : units >= 2 * multiprocessors;
 }
 
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void attention_rows_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_cache_attention *p = &task->cache_attention;
     if (task->kind != GPU_CACHE_ATTENTION || !cuda_cache_legal(device, p)) return;
     if (p->head_dim == DIM && shared <= gpu_shared_bytes(device))
-        gpu_choices_add(to, (gpu_choice){.rank = many(device, p) ? RANK_CACHE_WGMMA_128 : GPU_RANK_NEVER});
+        gpu_choices_add(to, (gpu_choice){.rank = attention_rows_many(device, p) ? RANK_CACHE_WGMMA_128
+                                                                                : GPU_RANK_NEVER});
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void attention_rows_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const gpu_cache_attention *p = &task->cache_attention;
     gpu_wgmma_attention w;
     (void)choice;
@@ -36,4 +37,5 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
 }
 
 const gpu_family gpu_family_attention_rows_hopper = {
-    .name = "attention_rows_hopper", GPU_KERNELS(kernels), .list = list, .launch = launch};
+    .name = "attention_rows_hopper", GPU_KERNELS(kernels),
+    .list = attention_rows_list, .launch = attention_rows_launch};

@@ -36,7 +36,7 @@ enum { TILES = sizeof tiles / sizeof *tiles, MOST_PARTS = 8 };
 
 static int is_pingpong(const tile *t) { return t->store == STORE_GATED || t->store == STORE_PLAIN; }
 
-static int legal(const tile *t, const gpu_linear *p) {
+static int gemm_hopper_legal(const tile *t, const gpu_linear *p) {
     const gpu_epilogue *e = &p->epilogue;
     if (e->f32 || e->x_t || e->split || e->to.group) return 0;
     switch (e->kind) {
@@ -64,7 +64,7 @@ static int waves_of(const gpu_device *device, const tile *t, int rows, const gpu
  *
  * Tried on the shapes that tune/ has times of: what is chosen takes 1.2 % longer than the best, in the mean
  * (docs/speed/products.md, T19). */
-static double cost(const gpu_device *device, const tile *t, int rows, const gpu_linear *p) {
+static double gemm_hopper_cost(const gpu_device *device, const tile *t, int rows, const gpu_linear *p) {
     int waves = waves_of(device, t, rows, p), k = p->k_blocks * GPU_ATOM_K;
     double multiply = (double)t->columns * t->rows * k / 2048,
            move = (double)(t->columns + t->rows) * 2 * k / 72;
@@ -76,7 +76,7 @@ static double cost(const gpu_device *device, const tile *t, int rows, const gpu_
     return waves * ((multiply > move ? multiply : move) * alone + store);
 }
 
-static size_t shared_of(const tile *t) {
+static size_t gemm_hopper_shared_of(const tile *t) {
     size_t stage = (size_t)(t->columns + t->rows) * 128,
            after = t->residual ? (size_t)t->columns * (size_t)t->rows * sizeof(bf16) : 0;
     if (is_pingpong(t)) after = (size_t)t->consumers * (size_t)t->rows * 128;
@@ -85,13 +85,15 @@ static size_t shared_of(const tile *t) {
 }
 
 /* The heuristic's tile: the first of the lowest cost. */
-static const tile *usual_tile(const gpu_device *device, int rows, const gpu_linear *p) {
+static const tile *gemm_hopper_usual_tile(const gpu_device *device, int rows, const gpu_linear *p) {
     const tile *best = NULL;
     double least_cost = 0;
     for (int i = 0; i < TILES; i++) {
-        if (!legal(&tiles[i], p) || (tiles[i].parts && p->epilogue.kind != GPU_EPILOGUE_RESIDUAL)) continue;
+        if (!gemm_hopper_legal(&tiles[i], p) ||
+            (tiles[i].parts && p->epilogue.kind != GPU_EPILOGUE_RESIDUAL))
+            continue;
         if (tiles[i].store == STORE_PLAIN && waves_of(device, &tiles[i], rows, p) < 3) continue;
-        double this_cost = cost(device, &tiles[i], rows, p);
+        double this_cost = gemm_hopper_cost(device, &tiles[i], rows, p);
         if (best && this_cost >= least_cost) continue;
         best = &tiles[i];
         least_cost = this_cost;
@@ -100,12 +102,12 @@ static const tile *usual_tile(const gpu_device *device, int rows, const gpu_line
 }
 
 /* With `norm` rows a block of a norm that goes first, 0: there is none. */
-static void add(const gpu_device *device, const gpu_task *task, gpu_choices *to, int norm) {
+static void gemm_hopper_add(const gpu_device *device, const gpu_task *task, gpu_choices *to, int norm) {
     const gpu_linear *p = &task->product;
-    const tile *usual = usual_tile(device, task->rows, p);
+    const tile *usual = gemm_hopper_usual_tile(device, task->rows, p);
     for (int i = 0; i < TILES; i++) {
         const tile *t = &tiles[i];
-        if (!legal(t, p) || shared_of(t) > gpu_shared_bytes(device)) continue;
+        if (!gemm_hopper_legal(t, p) || gemm_hopper_shared_of(t) > gpu_shared_bytes(device)) continue;
         gpu_choice choice = {.rank = t == usual ? gpu_usual(norm, RANK_GEMM_HOPPER) : GPU_RANK_NEVER,
                              .kernel = i,
                              .norm = norm};
@@ -116,17 +118,17 @@ static void add(const gpu_device *device, const gpu_task *task, gpu_choices *to,
     }
 }
 
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void gemm_hopper_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_linear *p = &task->product;
     if (task->kind != GPU_PRODUCT || !cuda_tensor_legal(p)) return;
     for (int i = 0; i < gpu_norms_first(p); i++) {
         int norm = gpu_norm_first(p, i);
-        if (!cuda_scattered(p) || norm) add(device, task, to, norm);
+        if (!cuda_scattered(p) || norm) gemm_hopper_add(device, task, to, norm);
     }
 }
 
 /* Whole atoms of W; boxes of x, which the copy swizzles; outputs that a residual adds to. */
-static void make_maps(gpu_issue *issue, gpu_hopper *h, const tile *t, int rows) {
+static void gemm_hopper_make_maps(gpu_issue *issue, gpu_hopper *h, const tile *t, int rows) {
     const gpu_linear *p = &h->linear;
     const uint64_t capacity = (uint64_t)rows, n = (uint64_t)p->epilogue.n, ldx = (uint64_t)p->ldx;
     cuda_map_weights(issue, &h->weights, p->weights, (unsigned)t->columns / 8);
@@ -137,7 +139,7 @@ static void make_maps(gpu_issue *issue, gpu_hopper *h, const tile *t, int rows) 
                       (uint64_t[]){n * sizeof(bf16)}, (unsigned[]){64, (unsigned)t->rows});
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void gemm_hopper_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const tile *t = &tiles[choice->kernel];
     int blocks = ceil_div(task->rows, t->rows) * ceil_div(task->product.weights.columns, t->columns),
         multiprocessors = gpu_multiprocessors(gpu_device_of(issue)),
@@ -146,14 +148,14 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     if (!gpu_emitting(issue)) return;
     memset(&h, 0, sizeof h);
     h.linear = task->product;
-    make_maps(issue, &h, t, task->rows);
+    gemm_hopper_make_maps(issue, &h, t, task->rows);
     gpu_grid grid = {.x = is_pingpong(t) && blocks > multiprocessors ? multiprocessors : blocks * parts,
                      .y = 1,
                      .threads = (t->consumers + 1) * 128,
-                     .shared = shared_of(t),
+                     .shared = gemm_hopper_shared_of(t),
                      .cluster = parts};
     gpu_emit(issue, choice->kernel, grid, &h, sizeof h);
 }
 
 const gpu_family gpu_family_gemm_hopper = {
-    .name = "gemm_hopper", GPU_KERNELS(tiles), .list = list, .launch = launch};
+    .name = "gemm_hopper", GPU_KERNELS(tiles), .list = gemm_hopper_list, .launch = gemm_hopper_launch};

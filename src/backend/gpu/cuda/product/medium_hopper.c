@@ -43,7 +43,7 @@ static int gated_stages(const gpu_linear *p) { return least(p->k_blocks, W_STAGE
 
 /* x and W, over which sums arrive; the gated kernel's rings and norm. Note: two kilobytes more of any of
  * these kernels cost up to 2 µs, where a multiprocessor then holds no block of the next kernel any more. */
-static size_t shared_of(const tile *t, const gpu_linear *p, int rows) {
+static size_t medium_shared_of(const tile *t, const gpu_linear *p, int rows) {
     int blocks = p->k_blocks / t->parts, slot = slot_of(rows), w = COLUMNS * GPU_ATOM_K * (int)sizeof(bf16);
     if (t->kind == GPU_EPILOGUE_GATED)
         return (size_t)(gated_stages(p) * w + least(blocks, GATED_X_BYTES / slot) * slot) +
@@ -59,7 +59,7 @@ static int norm_legal(const tile *t, const gpu_linear *p) {
            p->ldx <= MOST_WIDTH;
 }
 
-static int legal(const gpu_device *device, const tile *t, const gpu_linear *p, int rows) {
+static int medium_legal(const gpu_device *device, const tile *t, const gpu_linear *p, int rows) {
     const gpu_epilogue *e = &p->epilogue;
     if (e->kind != t->kind || e->f32 || e->x_t || e->add || e->split || e->to.map || e->to.group ||
         p->ldx % GPU_ATOM_K || cuda_scattered(p) || !cuda_tensor_legal(p))
@@ -67,7 +67,7 @@ static int legal(const gpu_device *device, const tile *t, const gpu_linear *p, i
     if (rows < LEAST_ROWS || rows > ROWS) return 0;
     if (p->k_blocks % t->parts || p->k_blocks / t->parts > most_blocks(t) ||
         p->weights.blocks != p->k_blocks || p->weights.columns % COLUMNS ||
-        shared_of(t, p, rows) > gpu_shared_bytes(device))
+        medium_shared_of(t, p, rows) > gpu_shared_bytes(device))
         return 0;
     if (p->norm && !norm_legal(t, p)) return 0;
     if (e->kind == GPU_EPILOGUE_GATED && e->bias) return 0;
@@ -79,7 +79,7 @@ static void list_norm_first(const gpu_device *device, const gpu_task *task, int 
     gpu_linear p = task->product;
     p.norm = GPU_NORM_NONE;
     p.from = (gpu_row_map){0};
-    if (!legal(device, &tiles[GATED], &p, task->rows)) return;
+    if (!medium_legal(device, &tiles[GATED], &p, task->rows)) return;
     for (int i = 0; i < gpu_norms_first(&task->product); i++) {
         int norm = gpu_norm_first(&task->product, i);
         int rank = usual && norm == NORM_ROWS ? RANK_MEDIUM_HOPPER : GPU_RANK_NEVER;
@@ -87,11 +87,11 @@ static void list_norm_first(const gpu_device *device, const gpu_task *task, int 
     }
 }
 
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void medium_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_linear *p = &task->product;
     if (task->kind != GPU_PRODUCT || !cuda_tensor_legal(p)) return;
     for (int i = QKV; i <= GATED; i++) {
-        int inside = legal(device, &tiles[i], p, task->rows),
+        int inside = medium_legal(device, &tiles[i], p, task->rows),
             after = i == GATED && p->norm && (!inside || task->rows >= NORM_FIRST_ROWS),
             usual = task->rows >= tiles[i].usual && !after;
         int rank = usual ? RANK_MEDIUM_HOPPER : GPU_RANK_NEVER;
@@ -106,7 +106,7 @@ static size_t squares_bytes(int rows, int width) {
     return (size_t)rows * (size_t)(width / GPU_UNIT) * sizeof(float);
 }
 
-static void make_maps(gpu_issue *issue, gpu_hopper *h, const tile *t, int rows) {
+static void medium_make_maps(gpu_issue *issue, gpu_hopper *h, const tile *t, int rows) {
     const gpu_linear *p = &h->linear;
     const uint64_t words = GPU_ATOM_BYTES / sizeof(float), blocks = (uint64_t)p->k_blocks,
                    groups = (uint64_t)p->weights.columns / 8;
@@ -120,7 +120,7 @@ static void make_maps(gpu_issue *issue, gpu_hopper *h, const tile *t, int rows) 
 }
 
 /* `squares`: of x where there is a norm, of the outputs of a residual, or NULL. */
-static void emit(gpu_issue *issue, int kernel, const gpu_task *task, float *squares) {
+static void medium_emit(gpu_issue *issue, int kernel, const gpu_task *task, float *squares) {
     const tile *t = &tiles[kernel];
     const gpu_linear *p = &task->product;
     gpu_medium m;
@@ -130,23 +130,23 @@ static void emit(gpu_issue *issue, int kernel, const gpu_task *task, float *squa
     m.hopper.linear.stages = gated_stages(p);
     m.squares = squares;
     m.slot = slot_of(task->rows);
-    if (kernel != SQUARES) make_maps(issue, &m.hopper, t, task->rows);
+    if (kernel != SQUARES) medium_make_maps(issue, &m.hopper, t, task->rows);
     gpu_grid grid = {.x = kernel == SQUARES ? ceil_div(task->rows, t->threads / 32)
                                             : p->weights.columns / COLUMNS * t->parts,
                      .y = 1,
                      .threads = t->threads,
-                     .shared = kernel == SQUARES ? 0 : shared_of(t, p, task->rows),
+                     .shared = kernel == SQUARES ? 0 : medium_shared_of(t, p, task->rows),
                      .cluster = kernel == SQUARES ? 1 : t->parts};
     gpu_emit(issue, kernel, grid, &m, sizeof m);
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void medium_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     float *squares = NULL;
     if (task->product.norm) {
         squares = gpu_work_take(issue, squares_bytes(task->rows, task->product.ldx));
-        emit(issue, SQUARES, task, squares);
+        medium_emit(issue, SQUARES, task, squares);
     }
-    emit(issue, choice->kernel, task, squares);
+    medium_emit(issue, choice->kernel, task, squares);
 }
 
 /* ---- a residual and the product that norms what it makes ----------------------------------------------- */
@@ -173,28 +173,28 @@ static int is_pair(const op *ops) {
 }
 
 /* Whichever kernels the two ops' choices name: these are of single ops, and a pair is quicker. */
-static int take(gpu_issue *issue, const op *ops, int count) {
+static int medium_take(gpu_issue *issue, const op *ops, int count) {
     const gpu_device *device = gpu_device_of(issue);
     if (count < 2 || !is_pair(ops)) return 0;
     gpu_task a = gpu_product_of(issue, &ops[0]), b = gpu_product_of(issue, &ops[1]);
     int next = ops[1].kind == OP_NORM_QKV ? QKV : GATED, width = b.product.ldx;
     if (!b.product.norm || a.product.epilogue.n != width ||
-        !legal(device, &tiles[RESIDUAL], &a.product, a.rows) ||
-        !legal(device, &tiles[next], &b.product, b.rows))
+        !medium_legal(device, &tiles[RESIDUAL], &a.product, a.rows) ||
+        !medium_legal(device, &tiles[next], &b.product, b.rows))
         return 0;
     float *squares = gpu_work_take(issue, squares_bytes(a.rows, width));
     gpu_take(issue, 1);
-    emit(issue, RESIDUAL, &a, squares);
+    medium_emit(issue, RESIDUAL, &a, squares);
     gpu_take_next(issue);
-    emit(issue, next, &b, squares);
+    medium_emit(issue, next, &b, squares);
     return 2;
 }
 
 const gpu_family gpu_family_medium_hopper = {
     .name = "medium_hopper",
     GPU_KERNELS(tiles),
-    .list = list,
-    .launch = launch,
-    .take = take,
+    .list = medium_list,
+    .launch = medium_launch,
+    .take = medium_take,
     .take_bytes = ROWS * (MOST_WIDTH / GPU_UNIT) * sizeof(float),
 };

@@ -41,7 +41,7 @@ static int short_legal(const gpu_linear *p) {
            p->weights.k % 4 == 0 && p->weights.k <= SHORT_INPUTS;
 }
 
-static void list_product(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void simt_list_product(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_linear *p = &task->product;
     int few = task->rows <= FEW_ROWS && p->x_type != GPU_X_PIXELS;
     if (p->k_blocks != p->weights.blocks || !cuda_plain_weights(p))
@@ -101,10 +101,10 @@ static void launch_norm(gpu_issue *issue, const gpu_task *task) {
 
 /* ---- all of them ------------------------------------------------------------------------------------ */
 
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void simt_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     gpu_choice choice = {.rank = RANK_SIMT};
     switch (task->kind) {
-    case GPU_PRODUCT: list_product(device, task, to); return;
+    case GPU_PRODUCT: simt_list_product(device, task, to); return;
     case GPU_IMAGE_ATTENTION:
         choice.rank = RANK_IMAGE_SIMT;
         choice.kernel = ATTENTION_IMAGE;
@@ -125,7 +125,7 @@ static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to
     gpu_choices_add(to, choice);
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void simt_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     switch (task->kind) {
     case GPU_PRODUCT: launch_product(issue, task, choice->kernel); return;
     case GPU_IMAGE_ATTENTION: launch_image_attention(issue, task); return;
@@ -143,4 +143,5 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     }
 }
 
-const gpu_family gpu_family_simt = {.name = "simt", GPU_KERNELS(kernels), .list = list, .launch = launch};
+const gpu_family gpu_family_simt = {
+    .name = "simt", GPU_KERNELS(kernels), .list = simt_list, .launch = simt_launch};

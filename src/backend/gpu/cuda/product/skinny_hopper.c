@@ -23,7 +23,7 @@ static const tile tiles[] = {
 };
 enum { TILES = sizeof tiles / sizeof *tiles, STORE = TILES - 1, MOST_BLOCKS = 16 };
 
-static int legal(const tile *t, const gpu_linear *p) {
+static int skinny_hopper_legal(const tile *t, const gpu_linear *p) {
     const gpu_epilogue *e = &p->epilogue;
     int blocks = p->k_blocks / t->parts;
     if (e->kind != t->kind || e->f32 || e->x_t || p->ldx % GPU_ATOM_K || cuda_scattered(p)) return 0;
@@ -36,22 +36,22 @@ static int legal(const tile *t, const gpu_linear *p) {
 }
 
 /* Numbers between products as bf16 + bf16, over W twice. */
-static void list_chain(const gpu_task *task, gpu_choices *to) {
+static void skinny_hopper_list_chain(const gpu_task *task, gpu_choices *to) {
     if (task->chain.bf16 && task->rows <= FEW_ROWS && task->chain.k % GPU_ATOM_K == 0 &&
         task->chain.k <= MOST_BLOCKS * GPU_ATOM_K)
         gpu_choices_add(to, (gpu_choice){.rank = RANK_SKINNY_HOPPER, .kernel = STORE, .split = 1});
 }
 
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
-    if (task->kind == GPU_PRODUCT_CHAIN) list_chain(task, to);
+static void skinny_hopper_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+    if (task->kind == GPU_PRODUCT_CHAIN) skinny_hopper_list_chain(task, to);
     if (task->kind != GPU_PRODUCT || task->rows > FEW_ROWS || !cuda_tensor_legal(&task->product)) return;
     for (int i = 0; i < TILES; i++)
-        if (legal(&tiles[i], &task->product))
+        if (skinny_hopper_legal(&tiles[i], &task->product))
             gpu_choices_add(
                 to, (gpu_choice){.rank = cuda_rank_few(device, task, RANK_SKINNY_HOPPER), .kernel = i});
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void skinny_hopper_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const tile *t = &tiles[choice->kernel];
     const gpu_linear *p = &task->product;
     gpu_hopper h;
@@ -80,4 +80,4 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
 }
 
 const gpu_family gpu_family_skinny_hopper = {
-    .name = "skinny_hopper", GPU_KERNELS(tiles), .list = list, .launch = launch};
+    .name = "skinny_hopper", GPU_KERNELS(tiles), .list = skinny_hopper_list, .launch = skinny_hopper_launch};

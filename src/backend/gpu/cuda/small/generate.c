@@ -3,12 +3,12 @@
 
 static const gpu_kernel kernels[] = {{"generate", 0, 0}};
 
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void generate_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     (void)device;
     if (task->kind == GPU_GENERATE) gpu_choices_add(to, (gpu_choice){.rank = RANK_SIMT});
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void generate_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const gpu_generate *p = &task->generate;
     gpu_grid grid = {
         .x = task->rows, .y = ceil_div(p->units, GPU_GENERATE_UNITS), .threads = GPU_GENERATE_THREADS};
@@ -16,4 +16,4 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
 }
 
 const gpu_family gpu_family_generate = {
-    .name = "generate", GPU_KERNELS(kernels), .list = list, .launch = launch};
+    .name = "generate", GPU_KERNELS(kernels), .list = generate_list, .launch = generate_launch};

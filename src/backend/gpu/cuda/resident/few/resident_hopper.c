@@ -15,7 +15,7 @@ static const gpu_kernel kernels[] = {{"resident_denoise", 1, 0}};
 
 enum { EXCHANGE_BYTES = RESIDENT_SUMS_BYTES + RESIDENT_LAYERS * RESIDENT_NEW_BYTES };
 
-static gpu_grid grid_of(size_t shared) {
+static gpu_grid resident_grid_of(size_t shared) {
     return (gpu_grid){.x = RESIDENT_CLUSTER * RESIDENT_CLUSTERS,
                       .y = 1,
                       .threads = RESIDENT_THREADS,
@@ -26,7 +26,7 @@ static gpu_grid grid_of(size_t shared) {
 
 int resident_open(gpu_device *device, int family, size_t shared, void **state) {
     const gpu_driver *driver = gpu_driver_of(device);
-    const gpu_grid grid = grid_of(shared);
+    const gpu_grid grid = resident_grid_of(shared);
     int code = cuda_open_resident(device, family, 0, &grid, EXCHANGE_BYTES, state);
     if (code || !*state) return code;
     const gpu_address exchange = (gpu_address)(uintptr_t)*state;
@@ -37,7 +37,7 @@ int resident_open(gpu_device *device, int family, size_t shared, void **state) {
 
 /* ---- what is legal ---------------------------------------------------------------------------------- */
 
-static int is_matrix(const matrix *m, weight_type type, matrix_form form, int n, int k) {
+static int resident_matrix(const matrix *m, weight_type type, matrix_form form, int n, int k) {
     return !m->raw && m->type == type && m->form == form && m->n == n && m->k == k;
 }
 
@@ -47,20 +47,21 @@ int resident_layers_fit(const op_block *block) {
         return 0;
     const matrix *qkv = &ops[LAYER_QKV].norm_qkv.weight;
     return qkv->heads == RESIDENT_HEADS && qkv->head_dim == RESIDENT_HEAD &&
-           is_matrix(qkv, WEIGHT_BF16, MATRIX_QKV, (RESIDENT_HEADS + 2) * RESIDENT_HEAD, RESIDENT_WIDTH) &&
-           is_matrix(&ops[LAYER_OUT].linear_residual.weight, WEIGHT_BF16, MATRIX_PLAIN, RESIDENT_WIDTH,
-                     RESIDENT_HEADS * RESIDENT_HEAD) &&
-           is_matrix(&ops[LAYER_UP].norm_linear.weight, WEIGHT_BF16, MATRIX_GATED, 2 * RESIDENT_HIDDEN,
-                     RESIDENT_WIDTH) &&
-           is_matrix(&ops[LAYER_DOWN].linear_residual.weight, WEIGHT_BF16, MATRIX_PLAIN, RESIDENT_WIDTH,
-                     RESIDENT_HIDDEN);
+           resident_matrix(qkv, WEIGHT_BF16, MATRIX_QKV, (RESIDENT_HEADS + 2) * RESIDENT_HEAD,
+                           RESIDENT_WIDTH) &&
+           resident_matrix(&ops[LAYER_OUT].linear_residual.weight, WEIGHT_BF16, MATRIX_PLAIN, RESIDENT_WIDTH,
+                           RESIDENT_HEADS * RESIDENT_HEAD) &&
+           resident_matrix(&ops[LAYER_UP].norm_linear.weight, WEIGHT_BF16, MATRIX_GATED, 2 * RESIDENT_HIDDEN,
+                           RESIDENT_WIDTH) &&
+           resident_matrix(&ops[LAYER_DOWN].linear_residual.weight, WEIGHT_BF16, MATRIX_PLAIN, RESIDENT_WIDTH,
+                           RESIDENT_HIDDEN);
 }
 
 int resident_shifts_of(const op_norm_qkv *q) { return q->norm.bias ? 1 + (q->rows.known != NULL) : 0; }
 
 /* One sample's rows, with their shifts as many as the kernel is for, and keys of earlier tokens. Rows may be
  * known where there are modulations: a known row then differs in those alone. */
-static int rows_fit(const op_block *block, resident_rows kind) {
+static int resident_rows_fit(const op_block *block, resident_rows kind) {
     const op_norm_qkv *q = &block->ops[LAYER_QKV].norm_qkv;
     const int rows = block->rows, shifts = resident_shifts_of(q);
     return block->samples == 1 && rows <= RESIDENT_ROWS &&
@@ -70,19 +71,20 @@ static int rows_fit(const op_block *block, resident_rows kind) {
 
 /* In bf16 or fp32. */
 static int is_exact(const matrix *m, int n, int k) {
-    return is_matrix(m, WEIGHT_BF16, MATRIX_PLAIN, n, k) || is_matrix(m, WEIGHT_F32, MATRIX_PLAIN, n, k);
+    return resident_matrix(m, WEIGHT_BF16, MATRIX_PLAIN, n, k) ||
+           resident_matrix(m, WEIGHT_F32, MATRIX_PLAIN, n, k);
 }
 
 /* The embeddings between steps that the kernel computes: π0.5's product, or π0's two (merged.c). */
 static int embedding_fits(const op_action_embed *a) {
     return is_exact(&a->in, RESIDENT_WIDTH, RESIDENT_ACTION) && !a->mlp_in.n &&
            (!a->mlp_out.n ||
-            is_matrix(&a->mlp_out, WEIGHT_BF16, MATRIX_PLAIN, RESIDENT_WIDTH, RESIDENT_WIDTH));
+            resident_matrix(&a->mlp_out, WEIGHT_BF16, MATRIX_PLAIN, RESIDENT_WIDTH, RESIDENT_WIDTH));
 }
 
 int resident_steps_of(const op_block *block, resident_rows kind) {
     if (kind == RESIDENT_LONG) return resident_long_of(block);
-    if (!resident_layers_fit(block) || !rows_fit(block, kind)) return 0;
+    if (!resident_layers_fit(block) || !resident_rows_fit(block, kind)) return 0;
     const op_velocity *v = &block_velocity(block)->velocity;
     if (!is_exact(&v->weight, RESIDENT_ACTION, RESIDENT_WIDTH) || (v->x_offset && v->norm.bias)) return 0;
     return block->steps > 1 && embedding_fits(&block_embedding(block)->action_embed) ? block->steps : 1;
@@ -95,8 +97,8 @@ int resident_ops_of(const op_block *block, resident_rows kind, int steps) {
 
 /* ---- arguments -------------------------------------------------------------------------------------- */
 
-static void map_cache(gpu_issue *issue, gpu_tensor_map *map, const void *base, int64_t layer_bytes,
-                      int capacity, int depth) {
+static void resident_map_cache(gpu_issue *issue, gpu_tensor_map *map, const void *base, int64_t layer_bytes,
+                               int capacity, int depth) {
     const uint64_t row = RESIDENT_HEAD * sizeof(bf16),
                    dims[3] = {RESIDENT_HEAD, (uint64_t)capacity, (uint64_t)depth};
     const uint64_t strides[2] = {row, depth > 1 ? (uint64_t)layer_bytes : row * (uint64_t)capacity};
@@ -104,7 +106,7 @@ static void map_cache(gpu_issue *issue, gpu_tensor_map *map, const void *base, i
     cuda_make_map(issue, map, 1, 3, base, dims, strides, box);
 }
 
-static void fill_layer(gpu_issue *issue, resident_layer *to, const op *ops) {
+static void resident_fill_layer(gpu_issue *issue, resident_layer *to, const op *ops) {
     const norm *in = &ops[LAYER_QKV].norm_qkv.norm, *post = &ops[LAYER_UP].norm_linear.norm;
     cuda_map_weights(issue, &to->qkv, gpu_weights_of(&ops[LAYER_QKV].norm_qkv.weight), 8);
     cuda_map_weights(issue, &to->gate_up, gpu_weights_of(&ops[LAYER_UP].norm_linear.weight), 8);
@@ -142,7 +144,7 @@ static void fill_actions(gpu_issue *issue, gpu_resident *p, const op_block *bloc
     if (to->mlp) cuda_map_weights(issue, &p->mlp, gpu_weights_of(&a->mlp_out), 8);
 }
 
-static void fill(gpu_issue *issue, gpu_resident *p, const op_block *block, int steps) {
+static void resident_fill(gpu_issue *issue, gpu_resident *p, const op_block *block, int steps) {
     const op *ops = block->ops;
     const op_norm_qkv *q = &ops[LAYER_QKV].norm_qkv;
     const int depth = block->layers;
@@ -166,9 +168,9 @@ static void fill(gpu_issue *issue, gpu_resident *p, const op_block *block, int s
     p->shifts = resident_shifts_of(q);
     p->eps = q->norm.eps;
     p->scale = ops[LAYER_ATTENTION].cache_attention.scale;
-    map_cache(issue, &p->k, q->cache.k, p->k_layer, q->cache.capacity, depth);
-    map_cache(issue, &p->v, q->cache.v, p->v_layer, q->cache.capacity, depth);
-    for (int i = 0; i < depth; i++) fill_layer(issue, &p->layers[i], block_layer(block, i));
+    resident_map_cache(issue, &p->k, q->cache.k, p->k_layer, q->cache.capacity, depth);
+    resident_map_cache(issue, &p->v, q->cache.v, p->v_layer, q->cache.capacity, depth);
+    for (int i = 0; i < depth; i++) resident_fill_layer(issue, &p->layers[i], block_layer(block, i));
 }
 
 int resident_take(gpu_issue *issue, const op_block *block, resident_rows kind) {
@@ -176,28 +178,28 @@ int resident_take(gpu_issue *issue, const op_block *block, resident_rows kind) {
     const int steps = resident_steps_of(block, kind), ops = resident_ops_of(block, kind, steps);
     if (!steps) return 0;
     gpu_take(issue, ops);
-    fill(issue, &p, block, steps);
+    resident_fill(issue, &p, block, steps);
     const size_t shared = kind == RESIDENT_APART ? RESIDENT_APART_SHARED : RESIDENT_SHARED;
-    gpu_emit(issue, 0, grid_of(shared), &p, sizeof p);
+    gpu_emit(issue, 0, resident_grid_of(shared), &p, sizeof p);
     return ops;
 }
 
 /* ---- the family ------------------------------------------------------------------------------------- */
 
-static int open_exchange(gpu_device *device, int family, void **state) {
+static int resident_open_exchange(gpu_device *device, int family, void **state) {
     return resident_open(device, family, RESIDENT_SHARED, state);
 }
 
-static int take(gpu_issue *issue, const op_block *block) {
+static int resident_hopper_take(gpu_issue *issue, const op_block *block) {
     return resident_take(issue, block, RESIDENT_FEW);
 }
 
 const gpu_family gpu_family_resident_hopper = {
     .name = "resident_hopper",
     GPU_KERNELS(kernels),
-    .take_block = take,
+    .take_block = resident_hopper_take,
     .take_switches = 1u << SWITCH_PERSISTENT_DENOISE,
     .whole_device = 1,
-    .open = open_exchange,
+    .open = resident_open_exchange,
     .close = cuda_close_resident,
 };

@@ -5,20 +5,20 @@
 
 static const gpu_kernel kernels[] = {{"resident_denoise", 1, 0}};
 
-static int open_exchange(gpu_device *device, int family, void **state) {
+static int resident_shifts_open_exchange(gpu_device *device, int family, void **state) {
     return resident_open(device, family, RESIDENT_APART_SHARED, state);
 }
 
-static int take(gpu_issue *issue, const op_block *block) {
+static int resident_shifts_take(gpu_issue *issue, const op_block *block) {
     return resident_take(issue, block, RESIDENT_APART);
 }
 
 const gpu_family gpu_family_resident_shifts_hopper = {
     .name = "resident_shifts_hopper",
     GPU_KERNELS(kernels),
-    .take_block = take,
+    .take_block = resident_shifts_take,
     .take_switches = 1u << SWITCH_PERSISTENT_DENOISE,
     .whole_device = 1,
-    .open = open_exchange,
+    .open = resident_shifts_open_exchange,
     .close = cuda_close_resident,
 };

@@ -21,7 +21,7 @@ static const gpu_grid whole = {.x = LONG_BLOCKS,
 
 /* ---- what the family keeps on a device --------------------------------------------------------------- */
 
-static int open_state(gpu_device *device, int family, void **state) {
+static int resident_long_open_state(gpu_device *device, int family, void **state) {
     const gpu_driver *driver = gpu_driver_of(device);
     const int code = cuda_open_resident(device, family, 0, &whole, LONG_STATE, state);
     if (code || !*state) return code;
@@ -31,7 +31,7 @@ static int open_state(gpu_device *device, int family, void **state) {
 /* ---- what is legal ---------------------------------------------------------------------------------- */
 
 /* More rows of one sample than the other kernels are for, or several samples. */
-static int rows_fit(int samples, int rows, int shifts) {
+static int resident_long_rows_fit(int samples, int rows, int shifts) {
     if (rows + shifts > LONG_ROWS) return 0;
     return samples > 1 ? samples <= LONG_SAMPLES && rows / samples <= LONG_HEAD_ROWS : rows > RESIDENT_ROWS;
 }
@@ -40,14 +40,14 @@ static int rows_fit(int samples, int rows, int shifts) {
 int resident_long_of(const op_block *block) {
     if (!resident_layers_fit(block)) return 0;
     const op_norm_qkv *q = &block->ops[LAYER_QKV].norm_qkv;
-    return rows_fit(block->samples, block->rows, resident_shifts_of(q)) && !q->rows.known &&
+    return resident_long_rows_fit(block->samples, block->rows, resident_shifts_of(q)) && !q->rows.known &&
            q->cache.capacity <= LONG_PARTS * LONG_PART_KEYS;
 }
 
 /* ---- arguments -------------------------------------------------------------------------------------- */
 
-static void map_cache(gpu_issue *issue, gpu_tensor_map *map, const gpu_resident_long *p, const void *base,
-                      int64_t layer_bytes, int capacity) {
+static void resident_long_map_cache(gpu_issue *issue, gpu_tensor_map *map, const gpu_resident_long *p,
+                                    const void *base, int64_t layer_bytes, int capacity) {
     const uint64_t row = RESIDENT_HEAD * sizeof(bf16), part = GPU_ATOM_K * sizeof(bf16),
                    sample = (uint64_t)p->sample_bytes, samples = (uint64_t)(p->rows / p->each);
     const uint64_t dims[5] = {GPU_ATOM_K, (uint64_t)capacity, RESIDENT_HEAD / GPU_ATOM_K, (uint64_t)p->depth,
@@ -69,7 +69,7 @@ static void map_state(gpu_issue *issue, gpu_tensor_map *map, const void *memory,
     cuda_make_map(issue, map, 1, 2, memory, dims, strides, box);
 }
 
-static void fill_layer(gpu_issue *issue, long_layer *to, const op *ops) {
+static void resident_long_fill_layer(gpu_issue *issue, long_layer *to, const op *ops) {
     const norm *in = &ops[LAYER_QKV].norm_qkv.norm, *post = &ops[LAYER_UP].norm_linear.norm;
     const op_linear_residual *o = &ops[LAYER_OUT].linear_residual, *down = &ops[LAYER_DOWN].linear_residual;
     map_weights(issue, &to->qkv, &ops[LAYER_QKV].norm_qkv.weight, LONG_QKV_GROUPS);
@@ -80,7 +80,7 @@ static void fill_layer(gpu_issue *issue, long_layer *to, const op *ops) {
     to->scale_post = post->weight, to->shift_post = post->bias, to->gate_post = down->gate;
 }
 
-static void fill(gpu_issue *issue, gpu_resident_long *p, const op_block *block) {
+static void resident_long_fill(gpu_issue *issue, gpu_resident_long *p, const op_block *block) {
     const op *ops = block->ops;
     const int depth = block->layers, samples = block->samples;
     const op_norm_qkv *q = &ops[LAYER_QKV].norm_qkv;
@@ -105,17 +105,17 @@ static void fill(gpu_issue *issue, gpu_resident_long *p, const op_block *block) 
     p->scale = ops[LAYER_ATTENTION].cache_attention.scale;
     map_state(issue, &p->state, p->memory, LONG_HEIGHT(p->rows, p->shifts));
     map_state(issue, &p->queries, p->memory, p->unit_height);
-    map_cache(issue, &p->k, p, q->cache.k, p->k_layer, q->cache.capacity);
-    map_cache(issue, &p->v, p, q->cache.v, p->v_layer, q->cache.capacity);
-    for (int i = 0; i < depth; i++) fill_layer(issue, &p->layers[i], block_layer(block, i));
+    resident_long_map_cache(issue, &p->k, p, q->cache.k, p->k_layer, q->cache.capacity);
+    resident_long_map_cache(issue, &p->v, p, q->cache.v, p->v_layer, q->cache.capacity);
+    for (int i = 0; i < depth; i++) resident_long_fill_layer(issue, &p->layers[i], block_layer(block, i));
 }
 
-static int take(gpu_issue *issue, const op_block *block) {
+static int resident_long_take(gpu_issue *issue, const op_block *block) {
     gpu_resident_long p;
     if (!resident_long_of(block)) return 0;
     const int ops = resident_ops_of(block, RESIDENT_LONG, 1);
     gpu_take(issue, ops);
-    fill(issue, &p, block);
+    resident_long_fill(issue, &p, block);
     gpu_emit(issue, 0, whole, &p, sizeof p);
     return ops;
 }
@@ -125,9 +125,9 @@ static int take(gpu_issue *issue, const op_block *block) {
 const gpu_family gpu_family_resident_long_hopper = {
     .name = "resident_long_hopper",
     GPU_KERNELS(kernels),
-    .take_block = take,
+    .take_block = resident_long_take,
     .take_switches = 1u << SWITCH_PERSISTENT_DENOISE,
     .whole_device = 1,
-    .open = open_state,
+    .open = resident_long_open_state,
     .close = cuda_close_resident,
 };
