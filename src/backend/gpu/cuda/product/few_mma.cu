@@ -283,11 +283,10 @@ template <class T> DEV void few(const gpu_linear &p) {
     few_load_weights<T>(p, w, warp, lane);
     start_next();
     const few_task task = few_task_of<T>(tid);
+    const int rows = __ldg(p.count);       /* beyond them the tables of rows may hold anything              */
     finish f = {};
-    if (task.there && task.r < p.capacity)
-        f = prepare<T::KIND>(p.epilogue, task.r, p.capacity,
-                             blockIdx.x * T::C * 8 + task.u * T::UNIT, task.t);
-    const int rows = __ldg(p.count);
+    if (task.there)
+        f = prepare<T::KIND>(p.epilogue, task.r, rows, blockIdx.x * T::C * 8 + task.u * T::UNIT, task.t);
     wait_before();
     if (rows <= 0) {
         copy_wait<0>();
@@ -296,7 +295,6 @@ template <class T> DEV void few(const gpu_linear &p) {
     uint4 x[T::WINDOW][2][2];
     const few_rows from = few_rows_of(p, rows, lane);
     few_load_x<T>(x, from, p.ldx, warp, lane);
-    f.there &= task.r < rows;
     u32 before = 0;
     if (T::KIND == GPU_EPILOGUE_RESIDUAL && f.there)
         before = __ldcg((const u32 *)((const u16 *)p.epilogue.out + f.at));

@@ -348,8 +348,8 @@ template <int KIND> DEV void join_pairs(const gpu_linear_parts &a, const quarter
     const gpu_linear &p = a.linear;
     const gpu_epilogue &e = p.epilogue;
     const int rows = __ldg(p.count);
-    const finish f = prepare<KIND>(e, q.r, p.capacity, q.column, q.t),
-                 g = PAIRED ? f : prepare<KIND>(e, q.r, p.capacity, q.column + 8, q.t);
+    const finish f = prepare<KIND>(e, q.r, rows, q.column, q.t),
+                 g = PAIRED ? f : prepare<KIND>(e, q.r, rows, q.column + 8, q.t);
     wait_before();
     if (q.r >= rows) return;
     u32 before = 0, after = 0;
