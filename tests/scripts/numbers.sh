@@ -29,7 +29,7 @@ cd "$SOURCE" || exit 2
 while IFS=: read -r file line text; do
     number=${text%% *}
     case " $allowed " in *" $number "*) ;; *) fail "$file:$line: $text parameters, expected one of$allowed" ;; esac
-done < <(grep -noE '[0-9.]+ (billion|Milliarden|B parameters|G parameters)' README.md MODEL.md ARCHITECTURE.md docs/*.md tools/demo cli/*.[ch] cli/*/*.[ch] \
-             src/*.[ch] src/*/*.[ch] include/*.h)
+done < <(grep -noE '[0-9.]+ (billion|Milliarden|B parameters|G parameters)' README.md MODEL.md ARCHITECTURE.md docs/*.md tools/demo cli/*.[ch] cli/*/*.[ch] lab/*/*.[ch] \
+             src/*.[ch] src/*/*.[ch] src/*/*/*.[ch] include/*.h)
 grep -q '3.24 billion' README.md || fail "README.md does not say how many parameters there are"
 exit $status

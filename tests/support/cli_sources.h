@@ -1,5 +1,5 @@
-/* The sources of the command, in cli/ and its folders, for tests that read what the sources declare. For one
- * source file of a test, which includes cmocka.h first. */
+/* The sources of the command, in cli/, its folders and those of lab/ that hold verbs, for tests that read
+ * what the sources declare. For one source file of a test, which includes cmocka.h first. */
 #ifndef TESTS_CLI_SOURCES_H
 #define TESTS_CLI_SOURCES_H
 
@@ -12,10 +12,13 @@ static inline glob_t cli_sources(void) {
     glob_t found = {0};
     assert_int_equal(glob(TESTS_DIR "/../cli/*.c", 0, NULL, &found), 0);
     assert_int_equal(glob(TESTS_DIR "/../cli/*/*.c", GLOB_APPEND, NULL, &found), 0);
+    assert_int_equal(glob(TESTS_DIR "/../lab/verbs/*.c", GLOB_APPEND, NULL, &found), 0);
+    assert_int_equal(glob(TESTS_DIR "/../lab/trace/*.c", GLOB_APPEND, NULL, &found), 0);
+    assert_int_equal(glob(TESTS_DIR "/../lab/report/*.c", GLOB_APPEND, NULL, &found), 0);
     return found;
 }
 
-/* The path of a verb's source: cli/VERB.c or cli/FOLDER/VERB.c. */
+/* The path of a verb's source: FOLDER/VERB.c. */
 static inline void cli_source(const char *verb, char path[512]) {
     glob_t found = cli_sources();
     char tail[64];
@@ -28,7 +31,7 @@ static inline void cli_source(const char *verb, char path[512]) {
         count++;
     }
     globfree(&found);
-    if (count != 1) fail_msg("cli holds %d files %s.c, expected one", count, verb);
+    if (count != 1) fail_msg("cli and lab hold %d files %s.c, expected one", count, verb);
 }
 
 #endif
