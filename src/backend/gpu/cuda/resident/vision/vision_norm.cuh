@@ -2,10 +2,10 @@
  *
  *   norm(x)·Wᵀ + bias = (s·Wᵀ - (mean - c)·sums)·f + bias',   s = (x - c)·weight,  f = rsqrt(var + eps)
  *
- * with the norm's weight, sums and bias' as in norm_fold (backend.h) and any c. So nobody waits for a norm:
- * between the layers the kernel keeps s instead of x, and mean and f are needed after the products only. c,
- * the center, is the mean that the row had at the norm before: s is rounded to bf16, as a norm's output is,
- * and is about as large, however large the mean of a row.
+ * with the norm's weight, sums and bias' as in gpu_vision_fold (vision.h) and any c. So nobody waits for a
+ * norm: between the layers the kernel keeps s instead of x, and mean and f are needed after the products
+ * only. c, the center, is the mean that the row had at the norm before: s is rounded to bf16, as a norm's
+ * output is, and is about as large, however large the mean of a row.
  *
  * A residual makes x of s, adds, and makes the next norm's s: one rounding, where x itself would have one.
  * Weights nearer to 0 than least_weight count as that, so that no x is lost; it is 1e-9 of others.
