@@ -87,6 +87,13 @@ DEV void copy_box3_once(u32 to, const gpu_tensor_map *map, int a, int b, int c, 
                  "[%0], [%1, {%2, %3, %4}], [%5], %6;"
                  ::"r"(to), "l"(map), "r"(a), "r"(b), "r"(c), "r"(barrier), "l"(once_policy()) : "memory");
 }
+/* Atoms of weights (maps of cuda_map_weights): a box from a group of 8 columns and a block of k on. */
+DEV void copy_atoms(u32 to, const gpu_tensor_map *map, int group, int block, u32 barrier) {
+    copy_box3(to, map, 0, block, group, barrier);
+}
+DEV void copy_atoms_once(u32 to, const gpu_tensor_map *map, int group, int block, u32 barrier) {
+    copy_box3_once(to, map, 0, block, group, barrier);
+}
 DEV void copy_box4(u32 to, const gpu_tensor_map *map, int a, int b, int c, int d, u32 barrier) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%2, %3, %4, %5}], [%6];"

@@ -10,6 +10,7 @@
 
 #include "backend/gpu/cuda/chips.h"
 #include "backend/gpu/cuda/library.h"
+#include "backend/gpu/cuda/weight_tile.h"
 
 static const cuda_library *library_of(const gpu_driver *driver) { return driver->library; }
 
@@ -332,11 +333,21 @@ void cuda_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned
                                            CUDA_MAP_PROMOTE_256, 0));
 }
 
+#define ATOM(FORMAT, COLUMNS, K, ROW, INSTRUCTION_K) [GPU_WEIGHT_##FORMAT] = {COLUMNS, COLUMNS * ROW},
+static const cuda_atom atoms[] = {GPU_WEIGHT_TILES(ATOM)};
+#undef ATOM
+
+cuda_atom cuda_atom_of(int format) {
+    int known = format >= 0 && (size_t)format < sizeof atoms / sizeof *atoms;
+    return known ? atoms[format] : (cuda_atom){0};
+}
+
 void cuda_map_weight_blocks(gpu_issue *issue, gpu_tensor_map *map, gpu_weights weights, unsigned blocks,
                             unsigned groups) {
-    const uint64_t words = GPU_ATOM_BYTES / sizeof(float), all = (uint64_t)weights.blocks,
-                   dims[3] = {words, all, (uint64_t)weights.columns / 8},
-                   strides[2] = {GPU_ATOM_BYTES, GPU_ATOM_BYTES * all};
+    const cuda_atom atom = cuda_atom_of(weights.type);
+    const uint64_t words = atom.bytes / sizeof(float), all = (uint64_t)weights.blocks,
+                   dims[3] = {words, all, (uint64_t)(weights.columns / atom.columns)},
+                   strides[2] = {atom.bytes, atom.bytes * all};
     const unsigned box[3] = {(unsigned)words, blocks, groups};
     cuda_make_map(issue, map, -1, 3, weights.data, dims, strides, box);
 }

@@ -76,6 +76,12 @@ int cuda_cache_legal(const gpu_device *device, const gpu_cache_attention *p);
 /* A map of rank 2 to 4 over bf16, `swizzled` by 128 bytes, or (-1) over fp32 words. */
 void cuda_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned rank, const void *base,
                    const uint64_t *dims, const uint64_t *strides, const unsigned *box);
+/* Sizes of an atom of a format of packed weights, by weight_tile.h; 0 where it has no row there. */
+typedef struct cuda_atom {
+    int columns;
+    size_t bytes;
+} cuda_atom;
+cuda_atom cuda_atom_of(int format);
 /* Of a packed matrix, whose atoms are [column/8][k/64][256 words]: boxes of so many groups of 8 columns, 64 k
  * deep. */
 void cuda_map_weights(gpu_issue *issue, gpu_tensor_map *map, gpu_weights weights, unsigned groups);

@@ -9,6 +9,13 @@
 
 /* Descriptor of an operand: rows of 64 bf16 in the 128-byte swizzle, 1024 bytes per 8 rows. */
 DEV u64 wgmma_operand(u32 address) { return (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16 | address >> 4; }
+/* The address in a descriptor, without what it carries in a cluster: the block's rank in its upper bits,
+ * which would reach into the next field. */
+DEV u64 matrix_at(u32 address) { return (address & 0x3ffff) >> 4; }
+/* The same operand in a cluster, `apart` bytes from 8 rows to the next 8. */
+DEV u64 cluster_operand(u32 address, u32 apart) {
+    return (u64)1 << 62 | (u64)(apart >> 4) << 32 | (u64)1 << 16 | matrix_at(address);
+}
 
 DEV void wgmma_begin(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEV void wgmma_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

@@ -77,7 +77,7 @@ static double gemm_hopper_cost(const gpu_device *device, const tile *t, int rows
 }
 
 static size_t gemm_hopper_shared_of(const tile *t) {
-    size_t stage = (size_t)(t->columns + t->rows) * 128,
+    size_t stage = (size_t)t->columns / 8 * cuda_atom_of(GPU_WEIGHT_BF16).bytes + (size_t)t->rows * 128,
            after = t->residual ? (size_t)t->columns * (size_t)t->rows * sizeof(bf16) : 0;
     if (is_pingpong(t)) after = (size_t)t->consumers * (size_t)t->rows * 128;
     return (size_t)t->stages * (stage + 16) + 16 + after +

@@ -41,7 +41,10 @@
  *
  * gemm_hopper.c checks what is legal and launches. */
 #include "backend/gpu/cuda/ring.cuh"
+#include "backend/gpu/cuda/weight_tile.cuh"
 #include "backend/gpu/cuda/wgmma.cuh"
+
+typedef weight_tile<GPU_WEIGHT_BF16> atom;
 
 /* ---- eight outputs at a time --------------------------------------------------------------------------- */
 
@@ -395,7 +398,9 @@ template <int BW_, int BT_, int NC_, int STAGES_, int STORE_, int RES_, int PART
         N = SWAP ? BT : BW,                /* columns of a wgmma                                            */
         M_ROWS = (SWAP ? BW : BT) / (PP ? 1 : NC), /* M of a warpgroup                                      */
         MI = M_ROWS / 64,                  /* wgmmas for these                                              */
-        STAGE = (BW + BT) * 128,           /* bytes                                                         */
+        GROUPS = BW / atom::COLUMNS,       /* of W                                                          */
+        STAGE_W = GROUPS * atom::BYTES,    /* bytes                                                         */
+        STAGE = STAGE_W + BT * 128,
         PP_STAGING = NC * BT * 128,
         RESIDUAL_TILE = RES ? BW * BT * 2 : 0,
         AFTER_RING = PP ? PP_STAGING : RESIDUAL_TILE,
@@ -436,7 +441,7 @@ template <class T> DEV tile_place place_of(int tiles_x, int tiles_w, int unit) {
         high = max(1, min(tiles_x - band, (int)BAND));
     }
     const int in = unit - band * tiles_w, column = in / high;
-    return {column * (T::BW / 8), (band + in - column * high) * T::BT};
+    return {column * T::GROUPS, (band + in - column * high) * T::BT};
 }
 
 /* The block's tiles, from first_unit on, and its part of k. */
@@ -492,8 +497,8 @@ template <class T> DEV void prepare_ring(const gpu_hopper &p, const gemm_memory 
         for (int s = 0; s < w.early; s++) {
             const ring_place at = {(u32)s, 0};
             barrier_arm(ring_full(m.stages, at), T::STAGE);
-            copy_box3(ring_address(m.stages, at, T::STAGE), &p.weights, 0, block_of(w, s), w.first.group,
-                      ring_full(m.stages, at));
+            copy_atoms(ring_address(m.stages, at, T::STAGE), &p.weights, w.first.group, block_of(w, s),
+                       ring_full(m.stages, at));
         }
 }
 
@@ -526,9 +531,10 @@ template <class T> DEV void produce(const gpu_hopper &p, const gemm_memory &m, c
             const u32 full = ring_full(m.stages, at);
             if (turn >= w.early) {
                 ring_begin(m.stages, at, T::STAGE);
-                copy_box3(ring_address(m.stages, at, T::STAGE), &p.weights, 0, block_of(w, kb), group, full);
+                copy_atoms(ring_address(m.stages, at, T::STAGE), &p.weights, group, block_of(w, kb), full);
             }
-            copy_box2(ring_address(m.stages, at, T::STAGE) + T::BW * 128, &p.x, (w.k0 + kb) * 64, r, full);
+            copy_box2(ring_address(m.stages, at, T::STAGE) + T::STAGE_W, &p.x, (w.k0 + kb) * atom::K, r,
+                      full);
             if (w.residual && kb == w.early - 1) {
                 barrier_arm(m.residual_full, T::BW * T::BT * 2);
                 for (int c = 0; c < T::BW / 64; c++)
@@ -546,8 +552,8 @@ template <class T> DEV void produce(const gpu_hopper &p, const gemm_memory &m, c
 template <class T>
 DEV u32 multiply_tile(float (&d)[T::MI][T::N / 2], const gemm_memory &m, int blocks, int group, int lane,
                       int turn) {
-    const u32 a_at = m.stages.at + (T::SWAP ? 0 : T::BW * 128) + (T::PP ? 0 : group * T::MI * 64 * 128),
-              b_at = m.stages.at + (T::SWAP ? T::BW * 128 : 0);
+    const u32 a_at = m.stages.at + (T::SWAP ? 0 : T::STAGE_W) + (T::PP ? 0 : group * T::MI * 64 * 128),
+              b_at = m.stages.at + (T::SWAP ? T::STAGE_W : 0);
     const ring_place first = ring_use(m.stages, turn);
     u32 slot = first.slot, lap = first.lap, before = 0;
     for (int kb = 0; kb < blocks; kb++) {
@@ -557,9 +563,10 @@ DEV u32 multiply_tile(float (&d)[T::MI][T::N / 2], const gemm_memory &m, int blo
                   b = wgmma_operand(b_at + at.slot * T::STAGE);
         wgmma_begin();
 #pragma unroll
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < atom::STEPS; k++)
 #pragma unroll
-            for (int i = 0; i < T::MI; i++) wgmma(d[i], a + i * (64 * 128 / 16) + 2 * k, b + 2 * k, kb | k);
+            for (int i = 0; i < T::MI; i++)
+                wgmma(d[i], a + i * (64 * 128 / 16) + atom::STEP * k, b + atom::STEP * k, kb | k);
         wgmma_commit();
         wgmma_wait<1>();
         if (kb) ring_leave(m.stages, {before, 0}, lane);

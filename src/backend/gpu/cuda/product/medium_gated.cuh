@@ -22,7 +22,7 @@ enum {
     GATED_THREADS = 192,
     X_COPIER = 128, W_COPIER = 160,        /* the threads that issue the TMA's copies                       */
     GATED_CHUNKS = 16,                     /* most                                                          */
-    W_CHUNK = COLUMNS * 128,               /* bytes                                                         */
+    W_CHUNK = GROUPS * atom::BYTES,
 };
 
 /* Addresses in shared memory, and the rings' lengths. Note: ldmatrix reads 64 rows, beyond the last ones what
@@ -53,8 +53,8 @@ DEV int chunk_of(const gated_memory &m, int c) {
 
 DEV void copy_gated_w(const gpu_hopper &p, const gated_memory &m, int c) {
     barrier_arm(m.w_full + 8 * c, W_CHUNK);
-    copy_box3(m.w + c % m.w_stages * W_CHUNK, &p.weights, 0, chunk_of(m, c), blockIdx.x * GROUPS,
-              m.w_full + 8 * c);
+    copy_atoms(m.w + c % m.w_stages * W_CHUNK, &p.weights, blockIdx.x * GROUPS, chunk_of(m, c),
+               m.w_full + 8 * c);
 }
 
 DEV void copy_gated_x(const gpu_hopper &p, const gated_memory &m, int c) {
@@ -127,7 +127,7 @@ DEV void multiply_chunk(float (&d)[32], u32 (&a)[4][4], u32 (&before)[4][4], con
     const u64 b = wgmma_operand(m.w + c % m.w_stages * W_CHUNK);
     wgmma_begin();
 #pragma unroll
-    for (int s = 0; s < 4; s++) wgmma_registers(d, a[s], b + 2 * s, c | s);
+    for (int s = 0; s < atom::STEPS; s++) wgmma_registers(d, a[s], b + atom::STEP * s, c | s);
     wgmma_commit();
     wgmma_wait<1>();
     keep(before);

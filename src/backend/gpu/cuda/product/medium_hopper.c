@@ -17,7 +17,7 @@ typedef struct tile {
 enum {
     LEAST_ROWS = 17,
     ROWS = 64,
-    COLUMNS = 64,
+    COLUMNS = 64, GROUPS = COLUMNS / 8,
     MOST_BLOCKS = 16,                      /* of 64 k a block                                               */
     STAGES = 4,                            /* of x; of qkv also the most blocks                             */
     SUMS_BYTES = ROWS * COLUMNS * (int)sizeof(float),
@@ -44,7 +44,8 @@ static int gated_stages(const gpu_linear *p) { return least(p->k_blocks, W_STAGE
 /* x and W, over which sums arrive; the gated kernel's rings and norm. Note: two kilobytes more of any of
  * these kernels cost up to 2 µs, where a multiprocessor then holds no block of the next kernel any more. */
 static size_t medium_shared_of(const tile *t, const gpu_linear *p, int rows) {
-    int blocks = p->k_blocks / t->parts, slot = slot_of(rows), w = COLUMNS * GPU_ATOM_K * (int)sizeof(bf16);
+    int blocks = p->k_blocks / t->parts, slot = slot_of(rows),
+        w = GROUPS * (int)cuda_atom_of(p->weights.type).bytes;
     if (t->kind == GPU_EPILOGUE_GATED)
         return (size_t)(gated_stages(p) * w + least(blocks, GATED_X_BYTES / slot) * slot) +
                (p->norm ? (size_t)p->ldx * 2 * sizeof(float) : 0);
@@ -108,15 +109,11 @@ static size_t squares_bytes(int rows, int width) {
 
 static void medium_make_maps(gpu_issue *issue, gpu_hopper *h, const tile *t, int rows) {
     const gpu_linear *p = &h->linear;
-    const uint64_t words = GPU_ATOM_BYTES / sizeof(float), blocks = (uint64_t)p->k_blocks,
-                   groups = (uint64_t)p->weights.columns / 8;
-    cuda_make_map(issue, &h->x, 1, 3, p->x, (uint64_t[]){GPU_ATOM_K, (uint64_t)rows, blocks},
+    cuda_make_map(issue, &h->x, 1, 3, p->x,
+                  (uint64_t[]){GPU_ATOM_K, (uint64_t)rows, (uint64_t)p->k_blocks},
                   (uint64_t[]){(uint64_t)p->ldx * sizeof(bf16), GPU_ATOM_K * sizeof(bf16)},
                   (unsigned[]){GPU_ATOM_K, (unsigned)ceil_div(rows, 8) * 8, 1});
-    if (t->kind == GPU_EPILOGUE_GATED)
-        cuda_make_map(issue, &h->weights, -1, 3, p->weights.data, (uint64_t[]){words, blocks, groups},
-                      (uint64_t[]){GPU_ATOM_BYTES, GPU_ATOM_BYTES * blocks},
-                      (unsigned[]){(unsigned)words, 1, COLUMNS / 8});
+    if (t->kind == GPU_EPILOGUE_GATED) cuda_map_weights(issue, &h->weights, p->weights, GROUPS);
 }
 
 /* `squares`: of x where there is a norm, of the outputs of a residual, or NULL. */

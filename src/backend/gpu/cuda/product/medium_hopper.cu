@@ -27,15 +27,18 @@
 #include "backend/gpu/cuda/hopper.cuh"
 #include "backend/gpu/cuda/product/medium.h"
 #include "pairs.cuh"
+#include "backend/gpu/cuda/weight_tile.cuh"
 #include "backend/gpu/cuda/wgmma.cuh"
 
 #include "medium_norm.cuh"
+
+typedef weight_tile<GPU_WEIGHT_BF16> atom;
 
 enum {
     THREADS = 256,
     COPIER = 128,                          /* the thread that issues the TMA's copies                       */
     ROWS = 64,
-    COLUMNS = 64, GROUPS = COLUMNS / 8,
+    COLUMNS = 64, GROUPS = COLUMNS / atom::COLUMNS,
     SLOTS = 128,                           /* threads that multiply: each has 16 bytes of every 8 rows      */
     STAGES = 4,                            /* most of x                                                     */
 };
@@ -80,12 +83,11 @@ DEV void start_weights(const gpu_hopper &p, const medium_memory &m, int blocks, 
     for (int i = 0; i < 2 + STAGES; i++) barrier_init(m.w_full + 8 * i, 1);
     for (int i = 0; i < STAGES; i++) barrier_init(m.x_free + 8 * i, 4);
     barrier_init_done();
-    barrier_arm(m.w_full, GROUPS * blocks * GPU_ATOM_BYTES);
+    barrier_arm(m.w_full, GROUPS * blocks * atom::BYTES);
     for (int c = 0; c < GROUPS; c++)
-        copy_bytes_once(m.w + c * blocks * GPU_ATOM_BYTES,
-                        (const char *)l.weights.data +
-                            ((size_t)(group0 + c) * l.weights.blocks + rank * blocks) * GPU_ATOM_BYTES,
-                        blocks * GPU_ATOM_BYTES, m.w_full);
+        copy_bytes_once(m.w + c * blocks * atom::BYTES,
+                        atom_of<atom>(l.weights.data, l.weights.blocks, group0 + c, rank * blocks),
+                        blocks * atom::BYTES, m.w_full);
     barrier_arm(m.parts_full, (T::KS - 1) * own_groups<T>(rank, rows) * SLOTS * 16);
     prefetch_map(&p.x);
 }
@@ -143,23 +145,19 @@ DEV void norm_rows(const gpu_linear &l, const medium_memory &m, const float *squ
 
 /* ---- product and exchange ------------------------------------------------------------------------------ */
 
-DEV u64 operand_of(u32 address, u32 group_bytes) {
-    return (u64)1 << 62 | (u64)(group_bytes >> 4) << 32 | (u64)1 << 16 | (address & 0x3ffff) >> 4;
-}
-
 /* d = 64 columns x 64 rows over the block's part of k. Beyond the rows of a stage what follows it is read:
  * sums of rows that do not exist are not stored. */
 template <class T>
 DEV void multiply_rows(float (&d)[32], const medium_memory &m, int blocks, int lane, bool normed) {
-    const u64 a = operand_of(m.w, blocks * GPU_ATOM_BYTES), b = operand_of(m.x, 1024);
+    const u64 a = cluster_operand(m.w, blocks * atom::BYTES), b = cluster_operand(m.x, 1024);
     barrier_wait(m.w_full, 0);
     for (int kb = 0; kb < blocks; kb++) {
         const int stage = kb % STAGES;
         if (!normed) barrier_wait(m.x_full + 8 * stage, kb / STAGES & 1);
         wgmma_begin();
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            wgmma(d, a + kb * (GPU_ATOM_BYTES / 16) + 2 * i, b + stage * (m.slot / 16) + 2 * i, kb | i);
+        for (int i = 0; i < atom::STEPS; i++)
+            wgmma(d, a + kb * atom::NEXT + atom::STEP * i, b + stage * (m.slot / 16) + 2 * i, kb | i);
         wgmma_commit();
         if (!T::NORMS) {
             wgmma_wait<1>();

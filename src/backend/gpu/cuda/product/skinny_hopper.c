@@ -57,7 +57,7 @@ static void skinny_hopper_launch(gpu_issue *issue, gpu_task *task, const gpu_cho
     gpu_hopper h;
     if (!gpu_emitting(issue)) return;
     size_t blocks = (size_t)(p->k_blocks / t->parts),
-           operands = blocks * (2048 + (size_t)t->groups * GPU_ATOM_BYTES),
+           operands = blocks * (2048 + (size_t)t->groups * cuda_atom_of(p->weights.type).bytes),
            sums = (size_t)(8 / t->sharers * t->groups) * 512,
            shared = t->parts > 1    ? operands + sums
                   : operands > sums ? operands

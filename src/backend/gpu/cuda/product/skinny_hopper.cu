@@ -26,7 +26,10 @@
  *
  * skinny_hopper.c checks what is legal and launches. */
 #include "backend/gpu/cuda/hopper.cuh"
+#include "backend/gpu/cuda/weight_tile.cuh"
 #include "pairs.cuh"
+
+typedef weight_tile<GPU_WEIGHT_BF16> atom;
 
 /* The norm of x in place: 16 threads a row, 8 units of 16 bytes each; parameters in shared memory, after them
  * those of known rows. */
@@ -104,7 +107,7 @@ typedef struct skinny_memory {
  * time. */
 template <class T> DEV skinny_memory skinny_memory_of(char *memory, const u64 *barriers, int blocks) {
     const u32 x = shared_address(memory), w = x + blocks * 2048,
-              parts = T::KS > 1 ? w + T::C * blocks * GPU_ATOM_BYTES : x;
+              parts = T::KS > 1 ? w + T::C * blocks * atom::BYTES : x;
     const u32 w_full = shared_address(barriers);
     return {.x = x, .w = w, .parts = parts, .w_full = w_full, .x_full = w_full + 8, .parts_full = w_full + 16,
             .sums = (float4 *)(memory + (parts - x))};
@@ -118,13 +121,12 @@ DEV void start_weights(const gpu_hopper &p, const skinny_memory &m, int blocks, 
     barrier_init(m.x_full, 1);
     barrier_init(m.parts_full, 1);
     barrier_init_done();
-    barrier_arm(m.w_full, T::C * blocks * GPU_ATOM_BYTES);
+    barrier_arm(m.w_full, T::C * blocks * atom::BYTES);
     const int first = rank * blocks % l.weights.blocks;
     for (int c = 0; c < T::C; c++)
-        copy_bytes_once(m.w + c * blocks * GPU_ATOM_BYTES,
-                        (const char *)l.weights.data +
-                            ((size_t)(group0 + c) * l.weights.blocks + first) * GPU_ATOM_BYTES,
-                        blocks * GPU_ATOM_BYTES, m.w_full);
+        copy_bytes_once(m.w + c * blocks * atom::BYTES,
+                        atom_of<atom>(l.weights.data, l.weights.blocks, group0 + c, first),
+                        blocks * atom::BYTES, m.w_full);
     barrier_arm(m.x_full, blocks * 2048);
     if (T::KS > 1) barrier_arm(m.parts_full, T::KS * T::KW * T::OWN * 512);
     prefetch_map(&p.x);
@@ -163,8 +165,7 @@ template <class T> DEV void load_weights(u32 (&b)[T::MINE][2][4], u32 w_row, int
     for (int c = 0; c < T::MINE; c++)
 #pragma unroll
         for (int h = 0; h < 2; h++)
-            load_matrix4(b[c][h], w_row + (c * blocks + kb) * GPU_ATOM_BYTES +
-                                      (((4 * h + (lane >> 3)) ^ (lane & 7)) << 4));
+            load_fragment<atom>(b[c][h], w_row + (c * blocks + kb) * atom::BYTES, h, lane);
 }
 
 template <class T>
@@ -293,7 +294,7 @@ template <class T> DEV void skinny(const gpu_hopper &p) {
     __syncthreads();                       /* the barriers are made, the norm's parameters have arrived     */
 
     const int kw = warp % T::KW, own0 = warp / T::KW * T::MINE;    /* groups own0 … own0 + MINE - 1         */
-    const u32 w_row = m.w + own0 * blocks * GPU_ATOM_BYTES + (lane & 7) * 128;
+    const u32 w_row = m.w + own0 * blocks * atom::BYTES + fragment_column<atom>(lane);
     u32 kept[T::KEPT][T::MINE][2][4];
     await_operands<T>(kept, l, m, memory, known, w_row, blocks, kw, lane, rows - row0, normed);
     float sum[T::MINE][2][4] = {};

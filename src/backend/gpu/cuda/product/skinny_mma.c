@@ -25,7 +25,10 @@ static int skinny_mma_legal(const tile *t, const gpu_linear *p) {
     return p->weights.columns % t->columns == 0 && (t->columns >= GPU_UNIT || plain);
 }
 
-static size_t stage_bytes(const tile *t) { return (size_t)(t->rows + t->columns) * CHUNK * sizeof(bf16); }
+static size_t stage_bytes(const tile *t) {
+    int atoms = t->columns / 8 * (CHUNK / GPU_ATOM_K);
+    return (size_t)t->rows * CHUNK * sizeof(bf16) + (size_t)atoms * cuda_atom_of(GPU_WEIGHT_BF16).bytes;
+}
 
 static size_t skinny_mma_shared_of(const tile *t, const gpu_linear *p, int stages) {
     size_t part = 8 * (size_t)t->rows * (size_t)(t->columns + 2) * sizeof(float),

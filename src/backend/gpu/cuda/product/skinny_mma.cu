@@ -19,7 +19,10 @@
  *            are issued.
  *
  * skinny_mma.c checks what is legal and launches. */
+#include "backend/gpu/cuda/weight_tile.cuh"
 #include "epilogue.cuh"
+
+typedef weight_tile<GPU_WEIGHT_BF16> atom;
 
 enum { CHUNK_BLOCKS = 8, WARPS = 8 };
 
@@ -84,7 +87,7 @@ template <int MT, int C> struct skinny_tile {
     enum {
         ROWS = MT * 16,
         X = ROWS * CHUNK_BLOCKS * 128,
-        STAGE = X + C * CHUNK_BLOCKS * GPU_ATOM_BYTES,
+        STAGE = X + C * CHUNK_BLOCKS * atom::BYTES,
         PITCH = C * 8 + 2,
     };
 };
@@ -92,14 +95,13 @@ template <int MT, int C> struct skinny_tile {
 /* Chunk `chunk` of the block's W: C groups of 8 columns from group0 on. */
 template <int MT, int C>
 DEV void load_weights(const gpu_linear &p, u32 stage, int tid, int blocks, int group0, int chunk) {
-    const int n = min(blocks - chunk * CHUNK_BLOCKS, (int)CHUNK_BLOCKS) * (GPU_ATOM_BYTES / 16);
+    const int n = min(blocks - chunk * CHUNK_BLOCKS, (int)CHUNK_BLOCKS) * (atom::BYTES / 16);
 #pragma unroll
     for (int c = 0; c < C; c++) {
-        const char *from = (const char *)p.weights.data +
-                           ((size_t)(group0 + c) * blocks + chunk * CHUNK_BLOCKS) * GPU_ATOM_BYTES;
-        const u32 to = stage + skinny_tile<MT, C>::X + c * CHUNK_BLOCKS * GPU_ATOM_BYTES;
+        const char *from = atom_of<atom>(p.weights.data, blocks, group0 + c, chunk * CHUNK_BLOCKS);
+        const u32 to = stage + skinny_tile<MT, C>::X + c * CHUNK_BLOCKS * atom::BYTES;
 #pragma unroll
-        for (int i = tid; i < CHUNK_BLOCKS * GPU_ATOM_BYTES / 16; i += WARPS * 32)
+        for (int i = tid; i < CHUNK_BLOCKS * atom::BYTES / 16; i += WARPS * 32)
             if (i < n) copy16(to + i * 16, from + i * 16, 1);
     }
 }
@@ -127,14 +129,14 @@ DEV void load_norm(const gpu_linear &p, float *to, int tid) {
 /* sum += x·W over the warp's 64 k of a chunk. */
 template <int MT, int C> DEV void multiply_chunk(float (&sum)[MT][C][4], u32 stage, int warp, int lane) {
     const u32 x = stage + warp * skinny_tile<MT, C>::ROWS * 128,
-              w = stage + skinny_tile<MT, C>::X + warp * GPU_ATOM_BYTES;
+              w = stage + skinny_tile<MT, C>::X + warp * atom::BYTES;
 #pragma unroll
-    for (int s = 0; s < 4; s += 2) {
+    for (int s = 0; s < atom::STEPS; s += 2) {
         u32 b[C][4];                       /* b0, b1 of two k steps                                         */
 #pragma unroll
         for (int c = 0; c < C; c++)
-            load_matrix4(b[c], w + c * CHUNK_BLOCKS * GPU_ATOM_BYTES + (lane & 7) * 128 +
-                                   (((2 * s + (lane >> 3)) ^ (lane & 7)) << 4));
+            load_fragment<atom>(b[c], w + c * CHUNK_BLOCKS * atom::BYTES + fragment_column<atom>(lane), s / 2,
+                                lane);
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll

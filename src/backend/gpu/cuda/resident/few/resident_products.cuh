@@ -13,12 +13,8 @@
 #include "resident_ring.cuh"
 #include "backend/gpu/cuda/wgmma.cuh"
 
-/* The address without the rank in its upper bits, which would reach into the descriptor's next field. */
-DEV u64 matrix_at(u32 address) { return (address & 0x3ffff) >> 4; }
 /* 64 rows of weights: 8 atoms, one after the other. */
-DEV u64 weights_operand(u32 address) {
-    return (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16 | matrix_at(address);
-}
+DEV u64 weights_operand(u32 address) { return cluster_operand(address, atom::BYTES); }
 DEV u64 rows_operand(u32 address) { return (u64)8 << 32 | (u64)16 << 16 | matrix_at(address); }
 DEV u64 x_operand(u32 address) {
     return (u64)(X_GROUP / 16) << 32 | (u64)(X_K / 16) << 16 | matrix_at(address);
@@ -45,13 +41,14 @@ template <int TRANSPOSED, int ADD = 1> DEV void wgmma_rows(float (&d)[12], u64 a
 DEV void issue(float (&d)[8], u32 a, u32 b) {
     const u64 weights = weights_operand(a), rows = rows_operand(b);
 #pragma unroll
-    for (int i = 0; i < 4; i++) wgmma_rows<0>(d, weights + i * 2, rows + i * 32);
+    for (int i = 0; i < atom::STEPS; i++) wgmma_rows<0>(d, weights + i * atom::STEP, rows + i * 32);
 }
 template <int ADD> DEV void issue_x(float (&d)[X_SUMS], u32 a, u32 b) {
     const u64 weights = weights_operand(a), rows = x_operand(b);
     wgmma_rows<0, ADD>(d, weights, rows);
 #pragma unroll
-    for (int i = 1; i < 4; i++) wgmma_rows<0>(d, weights + i * 2, rows + i * (2 * X_K / 16));
+    for (int i = 1; i < atom::STEPS; i++)
+        wgmma_rows<0>(d, weights + i * atom::STEP, rows + i * (2 * X_K / 16));
 }
 
 /* 64 dims of values, STEPS times 16 keys, [key][64]. */

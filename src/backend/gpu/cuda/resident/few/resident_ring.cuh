@@ -13,7 +13,13 @@
 #ifndef KERNELS_CUDA_RESIDENT_RING_CUH
 #define KERNELS_CUDA_RESIDENT_RING_CUH
 
+#include "backend/gpu/cuda/weight_tile.cuh"
 #include "resident_block.cuh"
+
+typedef weight_tile<GPU_WEIGHT_BF16> atom;
+
+enum { TILE_BYTES = 8 * atom::BYTES };     /* 64 columns, 64 k                                              */
+static_assert(TILE_BYTES <= (int)STAGE, "a chunk holds a tile");
 
 typedef struct ring {
     u32 base;
@@ -59,7 +65,7 @@ DEV void copy_tiles(ring &r, const gpu_tensor_map *map, int block, int blocks, i
     u32 to, barrier;
 #pragma unroll 1
     for (int c = 0; c < 2 * blocks; c++)
-        if (next_chunk(r, 8192, to, barrier))
+        if (next_chunk(r, TILE_BYTES, to, barrier))
             copy_box(to, map, 0, block + (c >> 1), group + 8 * (c & 1), barrier, r.once);
 }
 
@@ -103,7 +109,7 @@ DEV void copy_head_layer(ring &r, const gpu_resident &p, int cluster, int rank, 
     u32 to, barrier;
 #pragma unroll 1
     for (int c = 0; c < 2 * QKV_TILES; c++)
-        if (next_chunk(r, 8192, to, barrier))
+        if (next_chunk(r, TILE_BYTES, to, barrier))
             copy_box(to, &l.qkv, 0, 2 * rank + (c & 1),
                      c < 2 ? 256 + 2 * new_unit(cluster, 0) : cluster * 32 + 8 * (c / 2 - 1), barrier,
                      r.once);
@@ -141,15 +147,15 @@ DEV void copy_hidden_layer(ring &r, const gpu_resident &p, int cluster, int rank
     u32 to, barrier;
 #pragma unroll 1
     for (int c = 0; c < 2 * CS; c++)
-        if (next_chunk(r, 8192, to, barrier))
+        if (next_chunk(r, TILE_BYTES, to, barrier))
             copy_box(to, &l.gate_up, 0, 2 * rank + (c & 1),
                      2 * (unit + rank_unit(rank_of_tile(c >> 1, rank), extra)), barrier, r.once);
 #pragma unroll 1
     for (int c = 0; c < extra / 2; c++)
-        if (next_chunk(r, 8192, to, barrier))
+        if (next_chunk(r, TILE_BYTES, to, barrier))
 #pragma unroll 1
             for (int i = 0; i < 4; i++)
-                copy_box(to + i * 2048, &l.fifth, 0, 2 * rank + (c & 1),
+                copy_box(to + i * 2 * atom::BYTES, &l.fifth, 0, 2 * rank + (c & 1),
                          2 * (unit + rank_unit(4 * (c >> 1) + i, extra) + RESIDENT_UNITS), barrier, r.once);
     r.two = cluster >= RESIDENT_HEADS || rank == CS - 1;
     copy_tiles(r, &l.down, unit / 8, hidden_blocks(extra), 16 * rank);

@@ -8,16 +8,12 @@
 #ifndef KERNELS_CUDA_LONG_PRODUCTS_CUH
 #define KERNELS_CUDA_LONG_PRODUCTS_CUH
 
+#include "backend/gpu/cuda/weight_tile.cuh"
 #include "long_block.cuh"
 
-/* In a cluster a shared-memory address carries the block's rank in its upper bits, which would reach into the
- * descriptor's next field. */
-DEV u64 matrix_at(u32 address) { return (address & 0x3ffff) >> 4; }
-/* Columns of weights: `apart` bytes from 8 to the next 8. */
-DEV u64 weights_operand(u32 address, u32 apart) {
-    return (u64)1 << 62 | (u64)(apart >> 4) << 32 | (u64)1 << 16 | matrix_at(address);
-}
-DEV u64 rows_operand(u32 address) { return weights_operand(address, 1024); }
+typedef weight_tile<GPU_WEIGHT_BF16> atom;
+
+DEV u64 rows_operand(u32 address) { return cluster_operand(address, 1024); }
 
 DEV void wgmma(float (&d)[8], u64 a, u64 b, int add) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"
@@ -47,7 +43,7 @@ DEV void feed_weights(block &b, const gpu_tensor_map *map, int first, int kb, in
     for (int i = 0; i < slots; i += SPAN) {
         u32 full;
         const u32 to = begin_weights(b, full);
-        copy_box3_once(to, map, 0, kb + ((begin + i) & (slots - 1)) * CHUNKS, first, full);
+        copy_atoms_once(to, map, first, kb + ((begin + i) & (slots - 1)) * CHUNKS, full);
     }
 }
 
@@ -81,15 +77,15 @@ template <int N> DEV void multiply(float (&d)[N / 2], block &b, int slots) {
         ring_await_full(b.weights, w);
         ring_await_full(b.rows, x);
         const u64 rows = rows_operand(ring_address(b.rows, x, SLOT)),
-                  weights = weights_operand(ring_address(b.weights, w, SLOT) +
-                                                i % SPAN * (CHUNKS * GPU_ATOM_BYTES),
-                                            SPAN * CHUNKS * GPU_ATOM_BYTES);
+                  weights = cluster_operand(ring_address(b.weights, w, SLOT) +
+                                                i % SPAN * (CHUNKS * atom::BYTES),
+                                            SPAN * CHUNKS * atom::BYTES);
         wgmma_begin();
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++)
 #pragma unroll
-            for (int k = 0; k < 4; k++)
-                wgmma(d, rows + c * chunk + 2 * k, weights + c * (GPU_ATOM_BYTES / 16) + 2 * k, 1);
+            for (int k = 0; k < atom::STEPS; k++)
+                wgmma(d, rows + c * chunk + atom::STEP * k, weights + c * atom::NEXT + atom::STEP * k, 1);
         wgmma_commit();
         wgmma_wait<0>();
         leave(b, b.rows, x, 2);

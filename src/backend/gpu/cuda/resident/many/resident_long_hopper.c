@@ -59,7 +59,9 @@ static void resident_long_map_cache(gpu_issue *issue, gpu_tensor_map *map, const
 
 /* Boxes of a slot: so many groups of 8 columns. */
 static void map_weights(gpu_issue *issue, gpu_tensor_map *map, const matrix *m, unsigned groups) {
-    cuda_map_weight_blocks(issue, map, gpu_weights_of(m), LONG_SLOT / GPU_ATOM_BYTES / groups, groups);
+    gpu_weights weights = gpu_weights_of(m);
+    unsigned atoms = LONG_SLOT / (unsigned)cuda_atom_of(weights.type).bytes;
+    cuda_map_weight_blocks(issue, map, weights, atoms / groups, groups);
 }
 
 /* Boxes of a slot of so many rows. */

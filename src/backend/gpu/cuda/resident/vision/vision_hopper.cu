@@ -398,8 +398,8 @@ KERNEL(256) fold_norm(const __grid_constant__ gpu_vision_fold p) {
     if (o >= p.n) return;
     for (int unit = lane; unit < p.k / 8; unit += 32) {
         const u32 *const from =
-            (const u32 *)((const char *)p.weight + ((size_t)blockIdx.x * blocks + unit / 8) * GPU_ATOM_BYTES +
-                          c * 128 + ((unit ^ c) & 7) * 16);
+            (const u32 *)((const char *)p.weight + ((size_t)blockIdx.x * blocks + unit / 8) * atom::BYTES +
+                          c * atom::ROW + ((unit ^ c) & 7) * 16);
         for (int i = 0; i < 4; i++) {
             const int k = unit * 8 + 2 * i;
             sum += low_of(from[i]) * p.norm_weight[k] + high_of(from[i]) * p.norm_weight[k + 1];

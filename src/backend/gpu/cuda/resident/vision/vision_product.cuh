@@ -15,7 +15,10 @@
 #define KERNELS_CUDA_VISION_PRODUCT_CUH
 
 #include "vision_norm.cuh"
+#include "backend/gpu/cuda/weight_tile.cuh"
 #include "backend/gpu/cuda/wgmma.cuh"
+
+typedef weight_tile<GPU_WEIGHT_BF16> atom;
 
 enum { NORMED, NORMED_GELU, RESIDUAL };
 
@@ -24,7 +27,7 @@ template <int ROWS_, int N_, int BOX_, int STORE_> struct product_tile {
     enum {
         ROWS = ROWS_, N = N_, BOX = BOX_, STORE = STORE_,
         SHARED_K = ROWS == 64,             /* the warpgroups share k                                        */
-        GROUPS = N / 8,                    /* groups of 8 columns                                           */
+        GROUPS = N / atom::COLUMNS,
         EACH = SHARED_K ? 1 : 2,           /* rows that a thread finishes,                                  */
         WARP_ROWS = 8 * EACH,              /* and a warp                                                    */
         VALUES = GROUPS * EACH * 2,        /* a thread's values: [group][row][2]                            */
@@ -32,7 +35,8 @@ template <int ROWS_, int N_, int BOX_, int STORE_> struct product_tile {
         CHUNK = !(GROUPS % 5) ? 5 : !(GROUPS % 7) ? 7 : GROUPS,
         TURNS = STORE / CHUNK,             /* that make a box                                               */
         STEP = SHARED_K ? 2 : 1,
-        SLOT = (ROWS + N) * 128,
+        SLOT_X = ROWS * 128,               /* bytes of x in a slot, W after it                              */
+        SLOT = SLOT_X + GROUPS * atom::BYTES,
         DEEP = (int)RING_BYTES / SLOT,
         COUNT = DEEP < (int)SLOTS ? DEEP : (int)SLOTS,
         STACK = IMAGE_KEYS / ROWS,         /* tiles on top of each other                                    */
@@ -85,8 +89,8 @@ template <class T> DEV void copy_weights(const block &b, const product &p, int f
     if (!b.lane) barrier_arm(full, T::SLOT);
     __syncwarp();
     if (b.lane < T::GROUPS / T::BOX)
-        copy_box3(b.ring + slot * T::SLOT + T::ROWS * 128 + b.lane * T::BOX * GPU_ATOM_BYTES, p.weights, 0,
-                  kb, first + b.lane * T::BOX, full);
+        copy_atoms(b.ring + slot * T::SLOT + T::SLOT_X + b.lane * T::BOX * atom::BYTES, p.weights,
+                   first + b.lane * T::BOX, kb, full);
 }
 
 template <class T> DEV void copy_rows(const block &b, const product &p, int row, int kb, int slot) {
@@ -224,7 +228,7 @@ DEV void begin_sums(float (&d)[T::N / 2], const block &b, const float *bias, int
 }
 
 template <class T> DEV void multiply(float (&d)[T::N / 2], block &b, int blocks) {
-    const u32 a_at = b.ring + (T::SHARED_K ? 0 : b.group * 64 * 128), b_at = b.ring + T::ROWS * 128;
+    const u32 a_at = b.ring + (T::SHARED_K ? 0 : b.group * 64 * 128), b_at = b.ring + T::SLOT_X;
     int s = T::SHARED_K ? b.group : 0, before = -1;
     u32 lap = 0;
 #pragma unroll 1
@@ -233,7 +237,7 @@ template <class T> DEV void multiply(float (&d)[T::N / 2], block &b, int blocks)
         const u64 a = wgmma_operand(a_at + s * T::SLOT), w = wgmma_operand(b_at + s * T::SLOT);
         wgmma_begin();
 #pragma unroll
-        for (int k = 0; k < 4; k++) wgmma(d, a + 2 * k, w + 2 * k, 1);
+        for (int k = 0; k < atom::STEPS; k++) wgmma(d, a + atom::STEP * k, w + atom::STEP * k, 1);
         wgmma_commit();
         wgmma_wait<1>();
         if (before >= 0) leave(b, before, T::STEP);
