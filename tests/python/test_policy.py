@@ -157,6 +157,18 @@ def test_devices_and_inspect(tmp_path):
     assert found["variant"] == "pi05" and found["dims"]
 
 
+def test_weights_by_group():
+    """A list reaches the engine; that 8 bits change the actions stands in notes and metadata."""
+    with openpi_c.Policy(synthetic="odd:pi0:7", robot="none", weights="expert=int8,ffn=int8x8") as policy:
+        info = policy.engine.info
+        told = [text for _, text in policy.notes if "products of 8 bits change the actions" in text]
+        assert info["formats"] == "bf16,ffn=int8x8,expert=int8" and info["formats"] in told[0]
+        assert told[0] in policy.metadata["notes"]
+    with openpi_c.Engine(synthetic="odd:pi0:7", weights="ffn=f32") as plain:
+        assert plain.info["formats"] == "bf16,ffn=f32" and plain.info["weight_bytes"] > info["weight_bytes"]
+        assert not any("8 bits" in text for _, text in plain.notes)
+
+
 def test_state_keys(droid, aloha):
     assert droid[0].info["state"] == (("observation/joint_position", 7), ("observation/gripper_position", 1))
     assert aloha[0].info["state"] == (("state", 14),)
