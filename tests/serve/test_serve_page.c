@@ -68,6 +68,55 @@ static json_t *get_state(int port, const char *path) {
     return value;
 }
 
+/* Whether the first message to who connects has `text`. */
+static int greets_with(int port, const char *text) {
+    int fd = ws_open(port, "/"), found = 0;
+    ws_frame frame = ws_expect(fd, WS_BINARY);
+    size_t count = strlen(text);
+    for (size_t i = 0; i + count <= frame.bytes && !found; i++)
+        found = !memcmp(frame.data + i, text, count);
+    free(frame.data);
+    close(fd);
+    return found;
+}
+
+/* That 8 bits change actions is told wherever notes are: page, metrics, log, first message. */
+static void formats_are_told(void **state) {
+    (void)state;
+    static const char told[] = "weights are bf16,ffn=int8x8,expert=int8: products of 8 bits change the "
+                               "actions";
+    for (int eight = 0; eight < 2; eight++) {
+        served server;
+        int noted = 0;
+        served_start(&server, &box, TINY " --log-format json --weights %s",
+                     eight ? "expert=int8,ffn=int8x8" : "expert=f32");
+        json_t *top = get_state(server.admin, "/state"), *notes = json_object_get(top, "notes");
+        for (size_t i = 0; i < json_array_size(notes); i++) {
+            const json_t *note = json_array_get(notes, i);
+            if (!strstr(json_string_value(json_object_get(note, "text")), told)) continue;
+            assert_string_equal(json_string_value(json_object_get(note, "level")), "note");
+            noted++;
+        }
+        assert_int_equal(noted, eight);
+        assert_true(metric(server.admin, "openpi_model_notes{level=\"note\"}") +
+                        metric(server.admin, "openpi_model_notes{level=\"warning\"}") ==
+                    (double)json_array_size(notes));
+        assert_int_equal(greets_with(server.port, told), eight);
+        char *log = served_log(&server);
+        assert_int_equal(strstr(log, told) != NULL, eight);
+        free(log);
+        json_decref(top);
+        served_stop(&server);
+    }
+}
+
+static void wrong_formats_are_refused(void **state) {
+    (void)state;
+    must_refuse("serve " TINY " --port 0 --weights exprt=int8",
+                "--weights is \"exprt=int8\": \"exprt\" is no group, expected vision, attention, ffn, expert "
+                "or heads; did you mean \"expert\"?");
+}
+
 static json_t *watch_state(int port, int64_t id, json_t **watch) {
     char path[64];
     snprintf(path, sizeof path, "/state/%lld", (long long)id);
@@ -322,6 +371,8 @@ static void looking_has_limits(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(page_is_strict),
+        cmocka_unit_test(formats_are_told),
+        cmocka_unit_test(wrong_formats_are_refused),
         cmocka_unit_test(chunks_are_shown),
         cmocka_unit_test(pictures_are_shown),
         cmocka_unit_test(robots_are_listed),
