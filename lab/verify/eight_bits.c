@@ -21,7 +21,7 @@ static int products(const openpi_dims *dims, weight_group group) {
     }
 }
 
-double eight_bits_sigma(const model *model, const float *actions, const float *noise, size_t count) {
+static double sigma_of(const model *model, const float *actions, const float *noise, size_t count) {
     double squares = 0, errors = 0;
     for (int g = 0; g < GROUPS; g++)
         errors +=
@@ -30,8 +30,11 @@ double eight_bits_sigma(const model *model, const float *actions, const float *n
     return sqrt(errors * squares / (double)count);
 }
 
-void eight_bits_bounds(double sigma, size_t count, double *max, double *rms) {
+int eight_bits_widen(const model *model, const float *actions, const float *noise, size_t count, double *max,
+                     double *rms) {
     static const double spread_of_rms = 1.64, too_rare = 1e-6;         /* rounding.h                     */
-    *rms = sigma * spread_of_rms;
-    *max = sigma * sqrt(2 * log(2 * (double)count / too_rare));
+    double sigma = sigma_of(model, actions, noise, count);
+    *rms = hypot(*rms, sigma * spread_of_rms);
+    *max = hypot(*max, sigma * sqrt(2 * log(2 * (double)count / too_rare)));
+    return sigma > 0;
 }

@@ -15,9 +15,9 @@
 
 #include "model/model.h"
 
-/* The rms of `count` actions' distance; 0: no group has 8 bits. */
-double eight_bits_sigma(const model *model, const float *actions, const float *noise, size_t count);
-/* What σ allows: the rms and the largest distance. */
-void eight_bits_bounds(double sigma, size_t count, double *max, double *rms);
+/* Widens the bounds on the largest distance and the rms of `count` actions by what σ allows: squares add.
+ * Actions and noise may be in any unit, the same one for both. 0: no group has 8 bits, and nothing was done. */
+int eight_bits_widen(const model *model, const float *actions, const float *noise, size_t count, double *max,
+                     double *rms);
 
 #endif

@@ -60,6 +60,14 @@ void distance_bounds(const distance *d, double rms_factor, double max_factor, do
 
 /* Sets the row's numbers and fails the case where they are beyond the bounds (bound_rms 0: only max). */
 void case_actions(verify_case *c, const char *what, const distance *d, double bound_max, double bound_rms);
+/* The bounds of a policy's or LeRobot's golden, tests/golden/README.md: in fp32 `f32` for the largest
+ * distance; in bf16, and with 8 bits on any dtype, also one for the rms. Truth and noise [count] are in the
+ * unit of the distance. */
+typedef struct action_bounds {
+    double max, rms;             /* rms 0: not bounded                                                     */
+} action_bounds;
+action_bounds case_bounds(const verify_case *c, const openpi_engine *engine, double f32, const float *truth,
+                          const float *noise, size_t count);
 
 /* Exact comparisons; `what` names the tensor. Fails the case with index, found and expected value. case_near:
  * within `bound`, or within `bound` times the value where that is larger than 1 (a state of 1e6, if its std

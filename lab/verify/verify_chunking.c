@@ -98,8 +98,8 @@ static openpi_status run_case(verify_case *c, const char *folder, const char *pa
     TRY(case_chunking_session(c, engine, (int)of.H, of.steps, (int)of.L, &session, error));
     TRY(openpi_session_run_rtc(session, &of.sample, &g->rtc, 1, of.noise, chunk, NULL, error));
     for (int64_t i = 0; i < of.H * DIMS; i++) distance_add(&d, (double)chunk[i], (double)expected[i]);
-    int f32 = c->options->dtype == OPENPI_F32;
-    case_actions(c, name, &d, f32 ? 2e-4 : 0.08, f32 ? 0 : 0.012);
+    action_bounds bounds = case_bounds(c, engine, 2e-4, expected, of.noise, (size_t)(of.H * DIMS));
+    case_actions(c, name, &d, bounds.max, bounds.rms);
     if (g->rtc.mode == OPENPI_RTC_TRAINED)
         for (int k = 0; k < g->rtc.delay; k++)
             case_same_f32(c, "the known rows", chunk + k * DIMS, previous + k * g->rtc.dims, g->rtc.dims);

@@ -3,7 +3,9 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "lab/verify/eight_bits.h"
 #include "lab/verify/verify_case.h"
+#include "openpi_internal.h"
 
 void distance_add(distance *d, double got, double expected) {
     double off = fabs(got - expected);
@@ -46,6 +48,13 @@ void case_actions(verify_case *c, const char *what, const distance *d, double bo
                   bound_max);
     if (bound_rms > 0 && !(rms <= bound_rms))
         case_fail(c, "%s: rms %.2e, allowed %.2e", what, rms, bound_rms);
+}
+
+action_bounds case_bounds(const verify_case *c, const openpi_engine *engine, double f32, const float *truth,
+                          const float *noise, size_t count) {
+    action_bounds bounds = {.max = 0.08, .rms = 0.012};
+    int eight_bits = eight_bits_widen(engine->model, truth, noise, count, &bounds.max, &bounds.rms);
+    return eight_bits || c->options->dtype != OPENPI_F32 ? bounds : (action_bounds){.max = f32};
 }
 
 void case_same_i32(verify_case *c, const char *what, const int32_t *got, const int32_t *expected,

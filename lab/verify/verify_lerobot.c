@@ -184,16 +184,16 @@ static openpi_status slopes(verify_case *c, const golden_lerobot *g, double *slo
     return OPENPI_OK;
 }
 
-static openpi_status compare_actions(verify_case *c, const golden_lerobot *g, const float *chunk,
-                                     const float *expected, int64_t H, openpi_error *error) {
+static openpi_status compare_actions(verify_case *c, const golden_lerobot *g, const openpi_engine *engine,
+                                     const float *chunk, const float *expected, openpi_error *error) {
+    int64_t H = g->H;
     float *actions, *model, *normalized, *finished;
     double slope[DIMS];
-    int f32 = c->options->dtype == OPENPI_F32;
-    double bound_max = f32 ? 2e-4 : 0.08, bound_rms = f32 ? 0 : 0.012;
     distance d = {0}, scaled = {0};
     TRY(golden_f32(c, g->file, "actions_model", 2, SHAPE(H, DIMS), &model, error));
     for (int64_t i = 0; i < H * DIMS; i++) distance_add(&d, (double)chunk[i], (double)model[i]);
-    case_actions(c, "actions_model", &d, bound_max, bound_rms);
+    action_bounds bounds = case_bounds(c, engine, 2e-4, model, g->noise, (size_t)(H * DIMS));
+    case_actions(c, "actions_model", &d, bounds.max, bounds.rms);
     /* The golden's own tensors after the model follow from each other exactly. */
     TRY(golden_f32(c, g->file, "actions_normalized", 2, SHAPE(H, g->a), &normalized, error));
     for (int64_t h = 0; h < H; h++)
@@ -209,7 +209,7 @@ static openpi_status compare_actions(verify_case *c, const golden_lerobot *g, co
         double off = fabs((double)actions[i] - (double)expected[i]);
         distance_add(&scaled, off <= places ? 0 : (off - places) / unit, 0);
     }
-    case_actions(c, "actions in units of their statistics", &scaled, bound_max, bound_rms);
+    case_actions(c, "actions in units of their statistics", &scaled, bounds.max, bounds.rms);
     return OPENPI_OK;
 }
 
@@ -253,7 +253,7 @@ static openpi_status model_golden(verify_case *c, golden_lerobot *g, openpi_erro
     TRY(case_session(c, engine, 1, (int)H, g->steps, (int)g->L, &session, error));
     TRY(case_take(c, (size_t)(H * DIMS), sizeof *chunk, &chunk, error));
     TRY(openpi_session_run(session, &g->sample, 1, g->noise, chunk, NULL, error));
-    return compare_actions(c, g, chunk, expected, H, error);
+    return compare_actions(c, g, engine, chunk, expected, error);
 }
 
 /* ---- pipelines alone -------------------------------------------------------------------------------- */

@@ -224,21 +224,15 @@ static openpi_status judge_many(verify_case *c, const golden_model *g, openpi_en
     return OPENPI_OK;
 }
 
-/* 8 bits change actions by more than rounding does: the bounds grow, and stages are not judged. */
-static void widen(golden_model *g, const openpi_engine *engine) {
-    size_t count = (size_t)(g->B * g->H * STATE);
-    double sigma = eight_bits_sigma(engine->model, g->truth, g->noise, count), max, rms;
-    if (!(sigma > 0)) return;
-    eight_bits_bounds(sigma, count, &max, &rms);
-    g->eight_bits = 1;
-    g->bound_bf16_max = hypot(g->bound_bf16_max, max);
-    g->bound_bf16_rms = hypot(g->bound_bf16_rms, rms);
+void model_widen(golden_model *g, const openpi_engine *engine) {
+    g->eight_bits = eight_bits_widen(engine->model, g->truth, g->noise, (size_t)(g->B * g->H * STATE),
+                                     &g->bound_bf16_max, &g->bound_bf16_rms);
 }
 
 openpi_status model_judge(verify_case *c, golden_model *g, openpi_engine *engine, openpi_error *error) {
     openpi_session *session;
     stages s = {0};
-    widen(g, engine);
+    model_widen(g, engine);
     int H = (int)g->H, N = (int)g->N, L = (int)g->L,
         observed = c->options->dtype == OPENPI_F32 && g->time && !g->eight_bits;
     TRY(case_session(c, engine, (int)g->B, H, N, L, &session, error));

@@ -47,6 +47,8 @@ void model_consistent(verify_case *c, const golden_model *g);
  * times, stages (fp32) and actions. */
 openpi_status model_judge(verify_case *c, golden_model *g, openpi_engine *engine, openpi_error *error);
 
+/* 8 bits change actions by more than rounding does: the bounds grow, and stages are not judged. */
+void model_widen(golden_model *g, const openpi_engine *engine);
 /* Judges actions [count] of any unit against the bounds of the case's dtype and device. */
 void model_judge_actions(verify_case *c, const golden_model *g, const char *what, const distance *d);
 

@@ -151,16 +151,36 @@ static openpi_status read_map(const golden_policy *g, map_ends *map, openpi_erro
 
 /* The unit of a dimension is its std. If that does not describe the map (std 0: openpi adds 1e-6 to it), the
  * unit is the slope of the action over its dimension of the chunk. */
+static double unit_of(const golden_policy *g, const map_ends *map, int64_t dim) {
+    double slope = fabs(map->ends[1][dim] - map->ends[0][dim]), unit = g->std[dim];
+    if (unit < slope / 10) unit = slope;
+    return unit > 0 ? unit : 1;
+}
+
 static distance measure(const golden_policy *g, const map_ends *map, const double *actions) {
     distance d = {0};
     for (int64_t i = 0; i < g->H * g->A; i++) {
-        int64_t dim = i % g->A;
-        double slope = fabs(map->ends[1][dim] - map->ends[0][dim]), unit = g->std[dim];
-        if (unit < slope / 10) unit = slope;
-        if (!(unit > 0)) unit = 1;
+        double unit = unit_of(g, map, i % g->A);
         distance_add(&d, actions[i] / unit, g->actions[i] / unit);
     }
     return d;
+}
+
+/* The golden's chunk and noise in those units. */
+static openpi_status read_bounds(verify_case *c, const golden_policy *g, const map_ends *map,
+                                 const openpi_engine *engine, action_bounds *out, openpi_error *error) {
+    float *truth, *noise;
+    size_t count = (size_t)(g->H * g->A);
+    TRY(case_take(c, count, sizeof *truth, &truth, error));
+    TRY(case_take(c, count, sizeof *noise, &noise, error));
+    for (int64_t i = 0; i < g->H * g->A; i++) {
+        int64_t dim = i % g->A;
+        double zero = map->ends[0][dim], unit = unit_of(g, map, dim);
+        truth[i] = (float)((g->actions[i] - zero) / unit);
+        noise[i] = (float)((map->ends[1][dim] - zero) / unit * (double)g->noise[i / g->A * DIMS + dim]);
+    }
+    *out = case_bounds(c, engine, 1e-3, truth, noise, count);
+    return OPENPI_OK;
 }
 
 /* Inverts the map of each dimension, up to the rounding of the golden's doubles. A dimension whose slope is
@@ -185,6 +205,7 @@ static openpi_status run(verify_case *c, const golden_policy *g, openpi_error *e
     float *chunk;
     double *actions;
     map_ends map;
+    action_bounds bounds;
     TRY(case_take(c, (size_t)g->H * DIMS, sizeof *chunk, &chunk, error));
     TRY(case_take(c, (size_t)g->H * DIMS, sizeof *actions, &actions, error));
     TRY(case_engine(c, &g->synthetic, &engine, error));
@@ -193,8 +214,8 @@ static openpi_status run(verify_case *c, const golden_policy *g, openpi_error *e
     TRY(openpi_request_finish(g->request, chunk, (int)g->H, actions, (size_t)g->H * DIMS, error));
     TRY(read_map(g, &map, error));
     distance d = measure(g, &map, actions);
-    if (c->options->dtype == OPENPI_F32) case_actions(c, "actions in units of their std", &d, 1e-3, 0);
-    else case_actions(c, "actions in units of their std", &d, 0.08, 0.012);
+    TRY(read_bounds(c, g, &map, engine, &bounds, error));
+    case_actions(c, "actions in units of their std", &d, bounds.max, bounds.rms);
     check_golden(c, g, &map);
     return OPENPI_OK;
 }

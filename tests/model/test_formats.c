@@ -365,8 +365,8 @@ static void levels_cost_the_same(void **state) {
             verify_row row = judged(golden, options, list);
             double expected = hypot(costs[i / 2].rms, f32 ? 0 : bf16);
             if (row.result == VERIFY_OK && fabs(row.rms / expected - 1) < (f32 ? 0.05 : 0.25)) continue;
-            print_message("           %s, %s, %s, %s: rms %.5f, expected %.5f\n", row.device, row.dtype, golden,
-                          list, row.rms, expected);
+            print_message("           %s, %s, %s, %s: rms %.5f, expected %.5f\n", row.device, row.dtype,
+                          golden, list, row.rms, expected);
             wrong++;
         }
     assert_int_equal(wrong, 0);
@@ -400,6 +400,45 @@ static void shifted_scales_are_noticed(void **state) {
     }
 }
 
+/* Weights of the expert twice as large. */
+static void double_scales(void *user, openpi_engine *e) {
+    (void)user;
+    for (int i = 0; i < e->model->dims.depth; i++) {
+        const matrix *w = &e->model->expert[i].gate_up;
+        float *scales = (float *)(uintptr_t)w->scales;
+        size_t count = (size_t)w->n * (size_t)weight_groups(&weight_formats[w->type], w->k);
+        for (size_t s = 0; s < count; s++) scales[s] *= 2;
+    }
+}
+
+/* Goldens of every kind that runs a model have the bound for 8 bits, in fp32 and in bf16, and it finds a
+ * fault. */
+static void goldens_of_every_kind_are_judged(void **state) {
+    (void)state;
+    static const struct {
+        const char *path;
+        int rows;                /* of which a model runs                                                  */
+    } goldens[] = {{"/policy/droid_pi0", 1}, {"/lerobot/pi0", 2}, {"/lerobot/pi05_rtc", 10}};
+    for (int i = 0; i < 3 * 4; i++) {
+        int kind = i / 4, f32 = i % 2, faulty = i % 4 / 2, ran = 0;
+        verify_options options = {.dtype = f32 ? OPENPI_F32 : OPENPI_BF16,
+                                  .formats = "expert=int8,ffn=int8x8",
+                                  .on_engine = faulty ? double_scales : NULL};
+        rows r = {0};
+        char path[256];
+        snprintf(path, sizeof path, GOLDEN "%s", goldens[kind].path);
+        must(verify_path(path, &options, rows_take, &r, &error));
+        for (int k = 0; k < r.count; k++) {
+            const verify_row *row = &r.row[k];
+            if (!(row->max >= 0)) continue;
+            ran++;
+            if ((row->result == VERIFY_OK) == faulty || !(row->bound_rms > 0.03) || !(row->max > 0.005))
+                fail_msg("%s, %s: %s", row->name, row->dtype, row->detail);
+        }
+        assert_int_equal(ran, goldens[kind].rows);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_are_read_and_written),
@@ -413,6 +452,7 @@ int main(void) {
         cmocka_unit_test(tables_cost_what_was_measured),
         cmocka_unit_test(levels_cost_the_same),
         cmocka_unit_test(shifted_scales_are_noticed),
+        cmocka_unit_test(goldens_of_every_kind_are_judged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
