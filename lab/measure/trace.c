@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/report.h"
-#include "lab/measure/breakdown.h"
 #include "lab/measure/observation.h"
 #include "lab/measure/power.h"
 #include "openpi_internal.h"
@@ -107,6 +106,23 @@ static openpi_status run_call(recorder *r, trace_call *c, openpi_error *error) {
 
 /* ---- launches ------------------------------------------------------------------------------------- */
 
+/* A fused product counts as a product, whatever is fused with it. */
+const char *trace_group(const char *kind) {
+    static const struct {
+        const char *kind, *group;
+    } groups[] = {{"patch_embed", "GEMM"},          {"norm_linear", "GEMM"},
+                  {"linear_residual", "GEMM"},      {"norm_qkv", "GEMM"},
+                  {"state_embed", "GEMM"},          {"action_embed", "GEMM"},
+                  {"velocity", "GEMM"},             {"image_attention", "attention"},
+                  {"cache_attention", "attention"}, {"scores", "attention"},
+                  {"softmax", "attention"},         {"values", "attention"},
+                  {"norm", "norm"},                 {"activate", "activation"},
+                  {"rope_cache", "RoPE"},           {"several", "several in one"}};
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        if (!strcmp(groups[i].kind, kind)) return groups[i].group;
+    return "other";
+}
+
 static openpi_status describe_all(recorder *r, openpi_error *error) {
     const timed *t = &r->timed;
     trace *out = r->out;
@@ -121,9 +137,7 @@ static openpi_status describe_all(recorder *r, openpi_error *error) {
                           r->session->plan->count);
         profile_op what = profile_row(r->session, l->op, l->ops, NULL);
         out->launches[i] =
-            (trace_launch){.record = *l,
-                           .what = what,
-                           .group = breakdown_group_name(breakdown_group_of_kind(what.kind))};
+            (trace_launch){.record = *l, .what = what, .group = trace_group(what.kind)};
         if (l->op != t->launches[first].op) first = i;
         out->launches[i].place = i - first + 1;
         for (int j = first; j <= i; j++) out->launches[j].places = i - first + 1;

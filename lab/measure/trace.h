@@ -33,7 +33,7 @@ typedef struct trace_call {
 typedef struct trace_launch {
     launch_record record;                  /* without its times                                           */
     profile_op what;                       /* without its time                                            */
-    const char *group;                     /* breakdown_group_name                                        */
+    const char *group;                     /* trace_group                                                 */
     int place, places;                     /* which of its op's launches, counted from 1                  */
 } trace_launch;
 
@@ -64,5 +64,9 @@ typedef struct trace_options {
 openpi_status trace_run(openpi_session *session, const trace_options *options, trace *out,
                         openpi_error *error);
 void trace_free(trace *trace);
+
+/* The group of kernels that an op of this kind counts in: "GEMM", "attention", "activation", "norm", "RoPE",
+ * "several in one" (whole layers in one kernel) or "other". tools/trace-analyze knows them by these names. */
+const char *trace_group(const char *kind);
 
 #endif

@@ -138,9 +138,9 @@ const verb verb_report = {
     .positional = "FILE",
     .positional_min = 1,
     .positional_max = -1,
-    .description = "Reads what bench, bench --server, profile, ladder, tune, roof and trace --analyze wrote "
-                   "with --json, what the scripts in tools/peers wrote of other engines, and what others "
-                   "published (docs/peers.json of the project), and makes one "
+    .description = "Reads what bench, bench --server, profile, ladder, tune, roof and tools/trace-analyze "
+                   "wrote with --json, what the scripts in tools/peers wrote of other engines, and what "
+                   "others published (docs/peers.json of the project), and makes one "
                    "page of it: headline figures, the comparison with other systems, batch scaling, stages, "
                    "a roofline of every operation, the largest gaps, the ladder, the tuned tiles, robots on "
                    "a server. A section whose files are missing is left out, and a line says which command "

@@ -96,7 +96,7 @@ void section_trace(report_page *page) {
     const report_file *f = report_next(page, "breakdown", NULL);
     if (!f) {
         page_missing(page, "Kernels by stage and kind",
-                     "openpi trace --analyze trace.json --json breakdown.json");
+                     "tools/trace-analyze trace.json --json breakdown.json");
         return;
     }
     page_section(page, "trace", "Kernels by stage and kind");

@@ -1,4 +1,4 @@
-/* Text files, gzipped or plain: one writer and one reader for both. */
+/* Writes a text file, gzipped or plain. */
 #ifndef CLI_GZ_H
 #define CLI_GZ_H
 
@@ -10,11 +10,7 @@ typedef struct gz gz;
  * the close. NULL with the reason said. */
 gz *gz_create(const verb *verb, const char *path);
 void gz_write(gz *gz, const char *text, size_t bytes);
-/* Reads gzip or plain, whichever it is; "-" is standard input. NULL with the reason said. */
-gz *gz_open(const verb *verb, const char *path);
-/* The next byte, or -1 at the end or at an error, which gz_close reports. */
-int gz_next(gz *gz);
-/* END_FINE, or the code to end with, having said why the file could not be read or written to its end. */
+/* END_FINE, or the code to end with, having said why the file could not be written to its end. */
 int gz_close(gz *gz);
 
 #endif

@@ -1,7 +1,6 @@
-/* openpi trace: calls as a picture that Perfetto draws, and the sums of such a picture, ours or another
- * engine's.
+/* openpi trace: calls as a picture that Perfetto draws.
  *
- * The options, and recording (lab/measure/trace.h); what --analyze prints is trace_analyze.c. */
+ * The options, and recording (lab/measure/trace.h). tools/trace-analyze sums such a file up. */
 #include "trace.h"
 
 #include <stdio.h>
@@ -13,8 +12,7 @@
 
 typedef struct trace_values {
     subject_values subject;
-    const char *json;
-    int analyze, calls, warmup, top;
+    int calls, warmup;
 } trace_values;
 
 /* ---- recording ------------------------------------------------------------------------------------ */
@@ -77,7 +75,7 @@ static int record(const trace_values *v, char **positional, int count) {
     if (end == END_FINE) {
         openpi_policy *policy = open_policy(&s, &not_policy);
         const char *device = v->subject.machine.device ? v->subject.machine.device : "cpu";
-        trace_options options = {s.call,        v->calls ? v->calls : 1,
+        trace_options options = {s.call,        v->calls,
                                  v->warmup,     device,
                                  policy,        policy ? NULL : not_policy.message,
                                  progress_show, &s.bar};
@@ -100,18 +98,14 @@ static int record(const trace_values *v, char **positional, int count) {
 /* ---- the verb ------------------------------------------------------------------------------------- */
 
 static int trace_verb_run(const void *values, char **positional, int count) {
-    const trace_values *v = values;
-    trace_reading_options reading = {v->calls, v->subject.steps, v->top, v->json};
-    if (v->analyze) return trace_analyze(&verb_trace, &reading, positional, count);
-    if (v->json) return usage_error(&verb_trace, "--json belongs to --analyze: a trace is JSON itself");
-    return record(v, positional, count);
+    return record(values, positional, count);
 }
 
 /* ---- the options ------------------------------------------------------------------------------------ */
 
 #define AT(field) offsetof(trace_values, field)
 
-static const trace_values defaults = {.subject = SUBJECT_DEFAULTS, .warmup = 2, .top = 20};
+static const trace_values defaults = {.subject = SUBJECT_DEFAULTS, .calls = 1, .warmup = 2};
 
 static const option_row options[] = {
     SUBJECT_MODEL_OPTIONS(trace_values, subject),
@@ -119,17 +113,9 @@ static const option_row options[] = {
     SUBJECT_WORKLOAD_OPTIONS(trace_values, subject),
     {OPTION_HEADING, .name = "Tracing"},
     {OPTION_INT, "calls", "N",
-     "calls to trace (default: 1); with --analyze, how many calls each file holds where it does not say so",
-     .offset = AT(calls), .low = 1, .high = 1000},
+     "calls to trace (default: 1)", .offset = AT(calls), .low = 1, .high = 1000},
     {OPTION_INT, "warmup", "N",
      "calls before them (default: 2)", .offset = AT(warmup), .low = 0, .high = 100000},
-    {OPTION_HEADING, .name = "Reading back"},
-    {OPTION_FLAG, "analyze", NULL,
-     "read one trace or two, plain or gzipped, and print where their time goes", .offset = AT(analyze)},
-    {OPTION_INT, "top", "N",
-     "rows of kernels without a place, 0 for all (default: 20)",
-     .offset = AT(top), .low = 0, .high = 1000000},
-    {OPTION_OUTPUT, "json", "FILE", "also write the sums here", .offset = AT(json)},
     SUBJECT_MACHINE_OPTIONS(trace_values, subject),
     {0},
 };
@@ -138,18 +124,15 @@ static const example examples[] = {
     {"one call of the published π0 on a GPU, for https://ui.perfetto.dev",
      "openpi trace pi0.json.gz --synthetic full --device cuda:0"},
     {"a quick look on any machine", "openpi trace tiny.json --synthetic tiny --calls 3"},
-    {"where the time goes, stage by stage", "openpi trace --analyze pi0.json.gz"},
-    {"beside a trace of PyTorch's profiler that holds 5 calls", "openpi trace --analyze pi0.json.gz torch.json.gz"},
     {NULL, NULL},
 };
 
 static const char *const synopsis[] = {"FILE.json[.gz] [--synthetic PRESET[:pi0|pi05[:SEED]]] [options]",
-                                       "FILE.json[.gz] CHECKPOINT [options]",
-                                       "--analyze FILE [FILE] [--json FILE]", NULL};
+                                       "FILE.json[.gz] CHECKPOINT [options]", NULL};
 
 const verb verb_trace = {
     .name = "trace",
-    .summary = "calls on a time line, for Perfetto, and the sums of such a trace",
+    .summary = "calls on a time line, for Perfetto",
     .synopsis = synopsis,
     .positional = "FILE",
     .positional_min = 1,
@@ -159,12 +142,8 @@ const verb verb_trace = {
                    "shape, bytes, FLOPs and grid, and power and clocks where they can be read. FILE is "
                    "gzipped where its name ends "
                    "in .gz. Without a model it takes the full synthetic π0.\n\n"
-                   "With --analyze it reads traces back, its own or those of PyTorch's profiler, and prints "
-                   "their time by stage (ViT, "
-                   "prefill, diffusion, other) and by what kernels do, two files side by side. A kernel's "
-                   "stage is that of the "
-                   "innermost annotation (record_function) around it; kernels without a place are listed, "
-                   "not hidden.",
+                   "tools/trace-analyze in the sources sums a trace up by stage and by what kernels do, "
+                   "beside one of PyTorch's profiler.",
     .options = options,
     .examples = examples,
     .values_bytes = sizeof(trace_values),

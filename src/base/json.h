@@ -14,8 +14,6 @@ openpi_status json_parse(const char *text, size_t bytes, const char *name, json_
 typedef struct json_rules {
     int any_value;               /* a text, a number, true, false or null, not only an array or an object */
     int nul;                     /* \u0000 in strings; keys never hold it                                 */
-    int repeated_keys;           /* the last one counts                                                   */
-    size_t line, column;         /* where the text begins in its file, for sentences; 0 is 1              */
 } json_rules;
 openpi_status json_parse_by(const char *text, size_t bytes, const char *name, const json_rules *rules,
                             json_t **value, openpi_error *error);

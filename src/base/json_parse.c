@@ -228,8 +228,7 @@ static int read_member(reader *r, json_t *object) {
         return fail(r, peek(r) < 0 ? "premature end of input" : "a string or '}' is expected"), 0;
     if (!read_string(r, &length)) return 0;
     if (strlen(r->scratch) != length) return fail(r, "\\u0000 is not allowed in a key"), 0;
-    if (!r->rules->repeated_keys && json_object_get(object, r->scratch))
-        return fail(r, "duplicate object key"), 0;
+    if (json_object_get(object, r->scratch)) return fail(r, "duplicate object key"), 0;
     char *key = malloc(length + 1);
     if (!key) return 0;
     memcpy(key, r->scratch, length + 1);
@@ -269,9 +268,8 @@ static json_t *read_value(reader *r) {
 }
 
 /* Line and column of byte `at`. */
-static void place_of(const char *text, size_t at, const json_rules *rules, size_t *line, size_t *column) {
-    *line = rules->line ? rules->line : 1;
-    *column = rules->column ? rules->column : 1;
+static void place_of(const char *text, size_t at, size_t *line, size_t *column) {
+    *line = *column = 1;
     for (size_t i = 0; i < at; i++) {
         ++*column;
         if (text[i] == '\n') ++*line, *column = 1;
@@ -296,7 +294,7 @@ openpi_status json_parse_by(const char *text, size_t bytes, const char *name, co
     }
     if (!r.why) return report_no_memory(error, bytes, name);
     size_t line, column;
-    place_of(text, r.at < bytes ? r.at : bytes, rules, &line, &column);
+    place_of(text, r.at < bytes ? r.at : bytes, &line, &column);
     return report(error, OPENPI_BAD_FILE, "%s: not valid JSON: %s (line %zu, column %zu)", name, r.why, line,
                   column);
 }

@@ -135,7 +135,6 @@ static const struct {
     {"run open --robot droid --request ''", 2, "openpi run: --request is empty, expected a path"},
     {"bench --best ''", 2, "openpi bench: --best is empty, expected a path"},
     {"report '' --out page", 2, "openpi report: the path of a file to read is empty"},
-    {"trace --analyze ''", 2, "openpi trace: the path of a file to read is empty"},
     {"verify ''", 2, "openpi verify: the path is empty, expected a golden"},
     {"ladder --list open", 2, "CHECKPOINT and --list contradict each other: --list names the optimisations"},
     {"serve open --new-token arm", 2, "CHECKPOINT and --new-token contradict each other: a new token is of no"},

@@ -56,7 +56,6 @@ static const struct {
     {"tune", "--out", JSON, TINY, TUNED, LONGER, ".part", 2},
     {"tune", "--json", JSON, TINY, TUNED, LONGER, NULL, 1},
     {"trace", "", JSON, TINY, CALL " --warmup 0", "--warmup 100000", NULL, 0},
-    {"trace", "--json", JSON, "", "--analyze trace.json", "pipe", NULL, 0},
     {"report", "--out", HTML, "", "bench.json", "pipe", NULL, 0},
 };
 enum { CASES = sizeof cases / sizeof *cases };
@@ -209,7 +208,6 @@ static void test_said_first(void **state) {
             exchange(words, TINY, "not-there       ");
             exchange(words, "checkpoint", "not-there ");
             exchange(words, "bench.json ", "not-there  ");
-            exchange(words, "trace.json ", "not-there  ");
             int status = run("%s", words);
             const char *sentence = strchr(err, ':');
             assert_non_null(sentence);
@@ -492,8 +490,6 @@ static void test_standard_input(void **state) {
         {"profile " TINY " " CALL " --warmup 0 --runs 2 --table %s | grep '^cameras'", "table.json"},
         {"verify %s | cut -c31-", GOLDEN "/model/pi0_odd.safetensors"}, /* less the case's name */
         {"report --out - %s", "bench.json"},
-        {"trace --analyze %s", "trace.json"},
-        {"trace --analyze %s", "trace.json.gz"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
@@ -520,7 +516,6 @@ static void test_standard_input(void **state) {
               line);
     must_refuse("run " TINY " --robot none --prompt x " PICTURE " --state -",
                 "standard input: not valid JSON: ");
-    must_refuse("trace --analyze -", "standard input: ends in line 1");
     must_refuse("run " TINY " " PICTURE " --state - --prompt x --robot -", "two inputs are '-'");
     must_refuse("run " TINY " " PICTURE " --state 0 --prompt x --robot -", "standard input: not valid "
                                                                            "JSON: ");
@@ -593,9 +588,7 @@ static int setup(void **state) {
     if (run("synth checkpoint --preset tiny") || run("synth blocked-ck --preset tiny") ||
         mkfifo(scratch_path(&box, "blocked-ck/assets/pipe"), 0600))
         return -1;
-    return run("bench " TINY " " CALL " --warmup 0 --runs 2 --no-energy --json bench.json") ||
-           run("trace trace.json " TINY " " CALL " --warmup 0") ||
-           run("trace trace.json.gz " TINY " " CALL " --warmup 0") || write_table();
+    return run("bench " TINY " " CALL " --warmup 0 --runs 2 --no-energy --json bench.json") || write_table();
 }
 
 int main(void) {

@@ -286,7 +286,7 @@ static void test_missing_sections(void **state) {
     (void)state;
     static const char *const commands[] = {"openpi bench --batch",   "openpi profile --json",
                                            "openpi ladder --json",   "openpi tune --json",
-                                           "openpi trace --analyze", "openpi bench --json",
+                                           "tools/trace-analyze", "openpi bench --json",
                                            "openpi bench --server"};
     load_fixtures();
     keep(7); /* roof alone */
@@ -319,7 +319,8 @@ static void test_missing_sections(void **state) {
     free(page);
 }
 
-/* What the instruments write today, not only what the fixtures remember of it. */
+/* What the instruments write today, not only what the fixtures remember of it. The same of breakdowns:
+ * scripts/trace_analyze. */
 static void test_real_files(void **state) {
     (void)state;
 #define SMALL " --synthetic tiny --steps 2 --runs 2 --warmup 0 --json "
@@ -328,18 +329,16 @@ static void test_real_files(void **state) {
         "profile" SMALL "b.json",
         "ladder" SMALL "c.json",
         "roof --json d.json",
-        "trace t.json --synthetic tiny --steps 2",
-        "trace --analyze t.json --json e.json",
-        "roof --model mi300x --json f.json",
-        "profile --device hip:sim:mi350 --json g.json",
+        "roof --model mi300x --json e.json",
+        "profile --device hip:sim:mi350 --json f.json",
     };
     static const char *const sections[] = {"headline", "compare", "predicted", "scaling", "stages",
-                                           "roofline", "gaps",    "ladder",    "trace",   "roofs"};
-    static const char *const kinds[] = {"bench", "profile", "ladder", "roof", "breakdown", "roof", "profile"};
+                                           "roofline", "gaps",    "ladder",    "roofs"};
+    static const char *const kinds[] = {"bench", "profile", "ladder", "roof", "roof", "profile"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (run_line(words[i])) fail_msg("openpi %s: %s", words[i], err);
     for (int i = 1; i <= file_count; i++) json_decref(files[i]);
-    file_count = 7;
+    file_count = 6;
     for (int i = 1; i <= file_count; i++) {
         char name[16];
         snprintf(name, sizeof name, "%c.json", 'a' + i - 1);
@@ -348,10 +347,10 @@ static void test_real_files(void **state) {
         has_head(files[i], kinds[i - 1]);
         const char *hardware =
             json_string_value(json_object_get(json_object_get(files[i], "machine"), "hardware"));
-        assert_true(i == 5 || (hardware && *hardware)); /* a breakdown is of traces from anywhere */
+        assert_true(hardware && *hardware);
     }
     add_published();
-    assert_int_equal(run("a.json b.json c.json d.json e.json f.json g.json %s --out real.html",
+    assert_int_equal(run("a.json b.json c.json d.json e.json f.json %s --out real.html",
                          TESTS_DIR "/../docs/peers.json"),
                      0);
     char *page = slurp(scratch_path(&box, "real.html"));
@@ -363,7 +362,7 @@ static void test_real_files(void **state) {
     }
     must_contain(page, "PREDICTED: AMD Instinct MI300X");
     must_contain(page, "PREDICTED: AMD Instinct MI350X");
-    must_contain(page, "\"8:/systems/3/ms\"");            /* MI300X, 26.1 ms                              */
+    must_contain(page, "\"7:/systems/3/ms\"");            /* MI300X, 26.1 ms                              */
     free(page);
 }
 

@@ -1,4 +1,4 @@
-/* Memory runs out at the n-th request, for every n, in a profile, a trace and a breakdown: each must come
+/* Memory runs out at the n-th request, for every n, in a profile and a trace: each must come
  * back with OPENPI_NO_MEMORY and a sentence, leave nothing behind, and leave the session as it was. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "allocator.h"
-#include "lab/measure/breakdown.h"
 #include "lab/measure/profile.h"
 #include "lab/measure/trace.h"
 #include "openpi_internal.h"
@@ -39,33 +38,6 @@ static openpi_status run_trace(openpi_error *error) {
     openpi_status status = trace_run(session, &options, &t, error);
     if (status == OPENPI_OK) assert_true(t.count == 2 && t.policy);
     trace_free(&t);
-    return status;
-}
-
-/* Enough names and events that every list grows more than once. */
-static openpi_status add_events(breakdown *b, openpi_error *error) {
-    char name[16];
-    for (int i = 0; i < 1200; i++) {
-        breakdown_event e = {
-            .kind = (breakdown_kind)(i % 4), .name = name, .start_us = i, .dur_us = 3, .correlation = i / 4};
-        snprintf(name, sizeof name, i % 4 == BREAKDOWN_KERNEL ? "kernel %d" : "vit %d", i);
-        openpi_status status = breakdown_add(b, &e, error);
-        if (status != OPENPI_OK) return status;
-    }
-    return OPENPI_OK;
-}
-
-static openpi_status run_breakdown(openpi_error *error) {
-    breakdown_sums sums;
-    breakdown *b = breakdown_create();
-    if (!b) {
-        snprintf(error->message, sizeof error->message, "none");
-        return error->status = OPENPI_NO_MEMORY;
-    }
-    openpi_status status = add_events(b, error);
-    if (status == OPENPI_OK) status = breakdown_finish(b, &sums, error);
-    if (status == OPENPI_OK) assert_int_equal(sums.all.launches, 300);
-    breakdown_free(b);
     return status;
 }
 
@@ -106,11 +78,6 @@ static void test_trace(void **state) {
     fail_everywhere(run_trace);
 }
 
-static void test_breakdown(void **state) {
-    (void)state;
-    fail_everywhere(run_breakdown);
-}
-
 static int open_all(void **state) {
     (void)state;
     static const char dims[] =
@@ -140,8 +107,7 @@ static int close_all(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_profile), cmocka_unit_test(test_trace),
-                                       cmocka_unit_test(test_breakdown)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_profile), cmocka_unit_test(test_trace)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
 

@@ -1,7 +1,6 @@
 /* labels: command links=zlib */
 /* Traces: a validator of the trace-event format that must itself find what is wrong with a spoiled trace;
- * what trace_run records of a device that replays; the sums of a hand-made trace of another engine; files
- * that are no trace. */
+ * what trace_run records of a device that replays; the group of every op. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +10,6 @@
 #include <cmocka.h>
 #include <zlib.h>
 
-#include "lab/measure/breakdown.h"
 #include "lab/measure/trace.h"
 #include "scratch.h"
 
@@ -289,225 +287,36 @@ static void test_gzip(void **state) {
     json_t *root = load("g.json");
     must_be_valid(root);
     json_decref(root);
-    assert_int_equal(run("trace --analyze g.json.gz --json a.json"), 0);
-    assert_int_equal(run("trace --analyze g.json --json b.json"), 0);
-    json_t *a = load("a.json"), *b = load("b.json");
-    json_t *x = json_array_get(json_object_get(a, "files"), 0),
-           *y = json_array_get(json_object_get(b, "files"), 0);
-    json_object_del(x, "file");
-    json_object_del(y, "file");
-    assert_true(json_equal(x, y));
-    json_decref(a);
-    json_decref(b);
-
-    size_t bytes;
-    char *packed = slurp(scratch_path(&box, "g.json.gz"), &bytes);
-    assert_int_equal(scratch_write(&box, "cut.json.gz", packed, bytes / 2), 0);
-    must_refuse("trace --analyze cut.json.gz", "cut.json.gz: its gzip data is damaged or cut off, expected a "
-                                               "whole file");
-    memset(packed + bytes / 2, 0x55, 40);
-    assert_int_equal(scratch_write(&box, "bad.json.gz", packed, bytes), 0);
-    must_refuse("trace --analyze bad.json.gz", "bad.json.gz: ");
-    free(packed);
 }
 
-/* ---- analysing ------------------------------------------------------------------------------------ */
+/* ---- groups --------------------------------------------------------------------------------------- */
 
-static const json_t *row(const json_t *list, const char *name) {
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (!strcmp(word(json_array_get(list, i), "name"), name)) return json_array_get(list, i);
-    fail_msg("no row %s", name);
-    return NULL;
-}
-
-static void is(const json_t *list, const char *name, double calls, double us, double step_us) {
-    const json_t *r = row(list, name);
-    if (number(r, "calls") != calls || fabs(number(r, "time_ms") * 1e3 - us) > 1e-6 ||
-        fabs(number(r, "step_ms") * 1e3 - step_us) > 1e-6)
-        fail_msg("%s: %g calls, %g ms, %g ms a step; expected %g, %g µs, %g µs", name, number(r, "calls"),
-                 number(r, "time_ms"), number(r, "step_ms"), calls, us, step_us);
-}
-
-/* The sums of tests/trace/torch.json, added by hand. */
-static void test_torch(void **state) {
+/* Every op of the vocabulary has a group of its own but the copy of the prompt's rows and sums. */
+static void test_groups(void **state) {
     (void)state;
-    assert_int_equal(run("trace --analyze '%s/trace/torch.json' --json torch.json", TESTS_DIR), 0);
-    must_contain(out, "a PyTorch profiler's trace; 1 call of 10 denoising steps");
-    must_contain(out, "mystery \"kernel\"");
-    must_contain(out, "Memcpy HtoD");
-    must_contain(out, "CUDAFunctor_add");
-    json_t *root = load("torch.json"), *file = json_array_get(json_object_get(root, "files"), 0);
-    const json_t *stages = json_object_get(file, "stages"), *kinds = json_object_get(file, "kinds");
-    assert_string_equal(word(root, "kind"), "breakdown");
-    is(stages, "ViT", 3, 70, 0);
-    is(stages, "prefill", 1, 50, 0);
-    is(stages, "diffusion", 4, 27, 2.7);
-    is(stages, "other", 2, 4, 0);
-    is(kinds, "GEMM", 3, 106, 1.6);
-    is(kinds, "attention", 1, 20, 0);
-    is(kinds, "activation", 1, 5, 0.5);
-    is(kinds, "norm", 1, 10, 0);
-    is(kinds, "RoPE", 1, 4, 0.4);
-    is(kinds, "other", 3, 6, 0.2);
-    assert_true(fabs(number(file, "total_ms") - 0.151) < 1e-9 &&
-                fabs(number(file, "span_ms") - 0.511) < 1e-9);
-    assert_int_equal(json_array_size(json_object_get(file, "unplaced")), 3);
-    json_decref(root);
-
-    assert_int_equal(
-        run("trace --analyze '%s/trace/torch.json' --calls 2 --steps 5 --json torch.json", TESTS_DIR), 0);
-    root = load("torch.json");
-    stages = json_object_get(json_array_get(json_object_get(root, "files"), 0), "stages");
-    is(stages, "diffusion", 2, 13.5, 2.7);
-    json_decref(root);
-}
-
-/* Ours beside the other's. */
-static void test_two(void **state) {
-    (void)state;
-    assert_int_equal(run("trace o.json %s --calls 2", TINY), 0);
-    assert_int_equal(run("trace --analyze o.json '%s/trace/torch.json' --json two.json", TESTS_DIR), 0);
-    must_contain(out, "A o.json: openpi ");
-    must_contain(out, "; 2 calls of 2 denoising steps");
-    must_contain(out, "\nB ");
-    must_contain(out, "B ms/step");
-    json_t *root = load("two.json"), *trace = load("o.json"), *files = json_object_get(root, "files");
-    const json_t *own = json_array_get(files, 0);
-    assert_int_equal(json_array_size(files), 2);
-    assert_true(fabs(number(own, "total_ms") * 2e3 - sum_of(trace, "kernel")) < 1e-6 * sum_of(trace, "kerne"
-                                                                                                     "l"));
-    assert_true(number(row(json_object_get(own, "stages"), "other"), "calls") == 0);
-    assert_true(number(row(json_object_get(own, "stages"), "diffusion"), "time_ms") > 0);
-    assert_true(number(row(json_object_get(own, "kinds"), "attention"), "time_ms") > 0);
-    json_decref(root);
-    json_decref(trace);
-}
-
-static void test_places(void **state) {
-    (void)state;
-    static const struct {
-        const char *name;
-        breakdown_group group;
-    } kernels[] = {{"ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn", BREAKDOWN_GEMM},
-                   {"triton_mm_kernel", BREAKDOWN_GEMM},
-                   {"triton_tem_fused_mm_7", BREAKDOWN_GEMM},
-                   {"Cijk_Alik_Bljk_BBS_BH_MT128x128x64", BREAKDOWN_GEMM},
-                   {"fmha_cutlassF_bf16_aligned_64x64_rf_sm80", BREAKDOWN_ATTENTION},
-                   {"softmax_warp_forward", BREAKDOWN_ATTENTION},
-                   {"triton_red_fused_add_mean_mul_pow_rsqrt_2", BREAKDOWN_NORM},
-                   {"vectorized_layer_norm_kernel", BREAKDOWN_NORM},
-                   {"GeluCUDAKernelImpl", BREAKDOWN_ACTIVATION},
-                   {"apply_rope", BREAKDOWN_ROPE},
-                   {"copy_properties", BREAKDOWN_NO_GROUP},
-                   {"Memcpy DtoD (Device -> Device)", BREAKDOWN_NO_GROUP},
-                   {"normalize", BREAKDOWN_NO_GROUP},
-                   {"", BREAKDOWN_NO_GROUP}};
-    static const struct {
-        const char *name;
-        breakdown_stage stage;
-    } annotations[] = {{"ViT", BREAKDOWN_VIT},
-                       {"run_vit_3", BREAKDOWN_VIT},
-                       {"embed_prefix", BREAKDOWN_PREFILL},
-                       {"Denoising", BREAKDOWN_DIFFUSION},
-                       {"activity", BREAKDOWN_NO_STAGE},
-                       {"ProfilerStep#3", BREAKDOWN_NO_STAGE},
-                       {"SigLIP", BREAKDOWN_VIT},
-                       {"action_expert", BREAKDOWN_DIFFUSION},
-                       {"", BREAKDOWN_NO_STAGE}};
-    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
-        if (breakdown_group_of_words(kernels[i].name) != kernels[i].group)
-            fail_msg("%s is misplaced", kernels[i].name);
-    for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++)
-        if (breakdown_stage_of_words(annotations[i].name) != annotations[i].stage)
-            fail_msg("%s is misplaced", annotations[i].name);
-    /* Every op of the vocabulary has a kind of its own but the copy of the prompt's rows and sums. */
     for (int kind = 0; kind < OP_KINDS; kind++) {
-        breakdown_group group = breakdown_group_of_kind(op_kind_name((op_kind)kind));
-        if (kind != OP_EMBED_TEXT && kind != OP_GUIDE && strcmp(op_kind_name((op_kind)kind), "add") &&
-            group == BREAKDOWN_NO_GROUP)
-            fail_msg("%s has no kind", op_kind_name((op_kind)kind));
+        const char *name = op_kind_name((op_kind)kind);
+        int none = kind == OP_EMBED_TEXT || kind == OP_GUIDE || !strcmp(name, "add");
+        if (!none && !strcmp(trace_group(name), "other")) fail_msg("%s has no group", name);
     }
+    assert_string_equal(trace_group("norm_qkv"), "GEMM");
+    assert_string_equal(trace_group("norm"), "norm");
+    assert_string_equal(trace_group("image_attention"), "attention");
+    assert_string_equal(trace_group("cake"), "other");
 }
 
-/* ---- bad files ------------------------------------------------------------------------------------ */
+/* ---- bad words ------------------------------------------------------------------------------------ */
 
 static void test_bad(void **state) {
     (void)state;
-    static const struct {
-        const char *text, *sentence;
-    } files[] = {
-        {"", "f.json: ends in line 1, expected a trace: {\"traceEvents\": […]} or […]"},
-        {"hello", "f.json: line 1 is no JSON, expected a trace"},
-        {"{}", "f.json: there is no \"traceEvents\" in it, expected a trace in Chrome's format"},
-        {"{\"traceEvents\": 3}", "f.json: there is no \"traceEvents\" in it"},
-        {"{\"traceEvents\": []}", "f.json: none of its 0 events is a kernel with a duration"},
-        {"{\"traceEvents\": [{\"ph\": \"X\"}, {\"ph\": \"M\"}]}", "f.json: none of its 2 events is a kernel"},
-        {"{\"traceEvents\": [\n{\"ph\": \"X\"}, 3]}", "f.json: line 2 is no JSON, expected an event, which is an object"},
-        {"{\"traceEvents\": [{\"ph\": \"X\"}\n\n{\"ph\": \"X\"}]}",
-         "f.json: line 3 is no JSON, expected a comma or the end of the events"},
-        {"{\"traceEvents\": [{\"ph\": \"X\", \"ca", "f.json: ends in line 1, expected the end of a string"},
-        {"{\"traceEvents\": [{\"ph\": \"X\"", "f.json: ends in line 1, expected the rest of a value"},
-        {"{\"traceEvents\": [{\"ph\": X}]}", "f.json: not valid JSON: a value is expected (line 1, column 25)"},
-        {"{\"traceEvents\": [\n {\"ph\": \"X\",\n  \"ts\":  01}]}", "f.json: not valid JSON: invalid number (line 3, column 10)"},
-        {"{\"traceEvents\" [", "f.json: line 1 is no JSON, expected a colon"},
-        {"{\"a\": 1 \"b\": 2}", "f.json: line 1 is no JSON, expected a comma or a closing brace"},
-        {"{3}", "f.json: line 1 is no JSON, expected a name in quotes"},
-        {"{\"a\": ]}", "f.json: line 1 is no JSON, expected a value"},
-        {"[{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"k\", \"ts\": 1, \"dur\": -1}]",
-         "f.json: line 1: a complete event of category kernel needs a name, a ts and a dur of at least 0"},
-        {"[{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": 4, \"ts\": 1, \"dur\": 1}]", "needs a name, a ts and a dur"},
-    };
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        assert_int_equal(scratch_write(&box, "f.json", files[i].text, strlen(files[i].text)), 0);
-        must_refuse("trace --analyze f.json", files[i].sentence);
-    }
-    must_refuse("trace --analyze absent.json", "absent.json: cannot be opened: No such file or directory");
-    must_refuse("trace --analyze", "FILE is missing");
-    must_refuse("trace --analyze a b c", "unexpected argument 'c'");
     must_refuse("trace absent/t.json --synthetic tiny", "absent/t.json: cannot be written: No such file or "
                                                         "directory");
     must_refuse("trace t.json model --synthetic tiny", "CHECKPOINT and --synthetic contradict each other");
     must_refuse("trace t.json --synthetic tiny --calls 0", "--calls is '0', expected a whole number from 1 "
                                                            "to 1000");
-    must_refuse("trace t.json --synthetic tiny --json x", "--json belongs to --analyze");
+    must_refuse("trace", "FILE is missing");
     assert_int_equal(run("trace /dev/full %s", TINY), 2);
     must_contain(err, "/dev/full: cannot be written: No space left on device");
-
-    /* A list that was cut off after an event is a trace all the same: the format allows it. */
-    static const char open_end[] = "[{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"gemm\", \"ts\": 1, "
-                                   "\"dur\": 2, \"pid\": \"GPU\", \"tid\": 1},\n";
-    assert_int_equal(scratch_write(&box, "f.json", open_end, sizeof open_end - 1), 0);
-    assert_int_equal(run("trace --analyze f.json"), 0);
-    must_contain(out, "no annotation names a stage");
-    must_contain(out, "f.json: every kernel has its place");
-}
-
-/* Any damage ends in a sentence or in numbers. */
-static void test_damage(void **state) {
-    (void)state;
-    char path[400];
-    size_t bytes;
-    uint64_t random = 12345;
-    snprintf(path, sizeof path, "%s/trace/torch.json", TESTS_DIR);
-    char *text = slurp(path, &bytes), *spoiled = malloc(bytes);
-    assert_non_null(spoiled);
-    for (int i = 0; i < 120; i++) {
-        size_t count = bytes;
-        memcpy(spoiled, text, bytes);
-        for (int k = 0; k <= i % 3; k++) {
-            random = random * 6364136223846793005u + 1442695040888963407u;
-            size_t at = (size_t)(random >> 33) % bytes;
-            if (i % 4)
-                spoiled[at] = (char)(i % 4 == 1 ? "{}[]\",:\\"[random >> 20 & 7] : (char)(random >> 25));
-            else count = at;
-        }
-        assert_int_equal(scratch_write(&box, "d.json", spoiled, count), 0);
-        int status = run("trace --analyze d.json --json d.out");
-        if (status != 0 && (status != 2 || !strstr(err, "d.json: ")))
-            fail_msg("damage %d: status %d: %s", i, status, err);
-    }
-    free(text);
-    free(spoiled);
 }
 
 /* ---- a device that replays ------------------------------------------------------------------------ */
@@ -565,8 +374,7 @@ static void test_replay(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own),   cmocka_unit_test(test_validator), cmocka_unit_test(test_gzip),
-        cmocka_unit_test(test_torch), cmocka_unit_test(test_two),       cmocka_unit_test(test_places),
-        cmocka_unit_test(test_bad),   cmocka_unit_test(test_damage),    cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_groups), cmocka_unit_test(test_bad),      cmocka_unit_test(test_replay),
     };
     return cmocka_run_group_tests(tests, open_box, close_box);
 }
