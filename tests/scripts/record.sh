@@ -74,6 +74,11 @@ judged 0 "skipped: no actions.bf16 in the golden" --checkpoint pi0 "${droid[@]}"
 judged 0 "1 ok, 0 FAIL, 1 skipped" --checkpoint pi05 "${libero[@]}" libero.safetensors
 judged 0 "1 ok, 0 FAIL, 0 skipped" --checkpoint pi05 "${aloha[@]}" --robot arm.json --dtype f32 aloha.safetensors
 
+# 8 bits: the bound is wider, and made of actions.f32.
+judged 0 "2 ok, 0 FAIL, 0 skipped" --checkpoint pi0 --weights expert=int8,ffn=int8x8 one.safetensors
+judged 0 "skipped: no actions.f32 in the golden, of which the bound for 8-bit weights is made" \
+    --checkpoint pi0 --weights expert=int8 --dtype f32 "${droid[@]}" --config pi0_droid droid.safetensors
+
 # ---- another checkpoint, another file ---------------------------------------------------------------------
 judged 1 "recorded from other weights: the hash of tensor " --checkpoint other one.safetensors
 judged 1 "recorded from another checkpoint: " --checkpoint odd one.safetensors
