@@ -19,7 +19,7 @@
 #include "model/model.h"
 
 /* Widens the bounds on the largest distance and the rms of `count` actions by what σ allows: squares add.
- * Actions and noise may be in any unit, the same one for both. 0: no group has 8 bits, and nothing was done. */
+ * Actions and noise may be in any unit, the same one for both. 0: no group has 8 bits, nothing was done. */
 int eight_bits_widen(const model *model, const float *actions, const float *noise, size_t count,
                      double *max, double *rms);
 
