@@ -13,8 +13,8 @@
 
 static void same_by(const char *text, size_t bytes, const char *name, const json_rules *rules) {
     openpi_error error = OPENPI_ERROR_INIT;
-    size_t flags = JSON_REJECT_DUPLICATES |
-                   (rules->any_value ? JSON_DECODE_ANY : 0) | (rules->nul ? JSON_ALLOW_NUL : 0);
+    size_t flags = JSON_REJECT_DUPLICATES | (rules->any_value ? JSON_DECODE_ANY : 0) |
+                   (rules->nul ? JSON_ALLOW_NUL : 0);
     json_t *got = NULL, *want = json_loadb(text, bytes, flags, NULL);
     openpi_status status = json_parse_by(text, bytes, name, rules, &got, &error);
     if ((status == OPENPI_OK) != (want != NULL))
@@ -31,8 +31,7 @@ static void same_by(const char *text, size_t bytes, const char *name, const json
 
 /* By each rule alone, by none and by all. */
 static void same_as_jansson(const char *text, size_t bytes, const char *name) {
-    static const json_rules rules[] = {{0}, {.any_value = 1}, {.nul = 1},
-                                       {.any_value = 1, .nul = 1}};
+    static const json_rules rules[] = {{0}, {.any_value = 1}, {.nul = 1}, {.any_value = 1, .nul = 1}};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) same_by(text, bytes, name, &rules[i]);
 }
 

@@ -20,14 +20,18 @@ def fail(text):
     print("FAILED:", text)
 
 
-def refusal_of(data):
+def read(data, calls=0):
     with open("f.json", "wb") as file:
         file.write(data)
+    return analyze.Trace("f.json", calls, 10)
+
+
+def refusal_of(data):
     try:
-        read = analyze.Trace("f.json", 0, 10)
+        made = read(data)
         with contextlib.redirect_stdout(io.StringIO()):
-            analyze.put_analysis([read], 20)
-        analyze.json.dumps(analyze.file_json(read), ensure_ascii=False).encode()
+            analyze.put_analysis([made], 20)
+        analyze.json.dumps(analyze.file_json(made), ensure_ascii=False).encode()
         return None
     except analyze.Refusal as refusal:
         return str(refusal)
@@ -99,10 +103,22 @@ for data in (b"[%s" % kernel(), b"[%s,\n" % kernel(), b"[%s]" % kernel(name="\ud
         fail(f"{data}: {refusal_of(data)}")
 
 # Times since 1970 in µs leave little for a duration: it is taken as it stands, not as a difference of two times.
-with open("f.json", "wb") as file:
-    file.write(b"[%s]" % kernel(ts=1764338697000000.25, dur=0.01))
-if abs(analyze.Trace("f.json", 0, 10).all.ms - 1e-5) > 1e-12:
+if abs(read(b"[%s]" % kernel(ts=1764338697000000.25, dur=0.01)).all.ms - 1e-5) > 1e-12:
     fail("a short kernel late in time")
+
+
+# Where no kernel has a stage, none is listed for that alone.
+if read(b"[%s]" % kernel()).strays or len(read(b"[%s, %s]" % (kernel(), kernel(args={"stage": "vision"}))).strays) != 1:
+    fail("kernels without a stage")
+
+# How many calls: the file's own head, the option, the profiler's marks, one.
+MARKS = b", ".join(kernel(cat="user_annotation", name=f"ProfilerStep#{i}") for i in range(3))
+OWN = b'{"otherData": {"kind": "trace", "calls": 4, "workload": {"steps": 5}}, "traceEvents": [%s, %s]}' % (kernel(), MARKS)
+MARKED = b"[%s, %s]" % (kernel(), MARKS)
+for data, calls, expected in ((OWN, 2, (4, 5)), (MARKED, 2, (2, 10)), (MARKED, 0, (3, 10)), (b"[%s]" % kernel(), 0, (1, 10))):
+    made = read(data, calls)
+    if (made.calls, made.steps) != expected:
+        fail(f"{made.calls} calls of {made.steps} steps, expected {expected}")
 
 # Any damage ends in a sentence or in numbers.
 dice = random.Random(12345)
