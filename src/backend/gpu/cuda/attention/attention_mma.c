@@ -39,7 +39,7 @@ static void list_cache(const gpu_device *device, const gpu_cache_attention *p, g
     }
 }
 
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void attention_mma_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     if (task->kind == GPU_IMAGE_ATTENTION) list_image(device, &task->image_attention, to);
     if (task->kind == GPU_CACHE_ATTENTION) list_cache(device, &task->cache_attention, to);
 }
@@ -72,7 +72,7 @@ static void launch_image(gpu_issue *issue, const gpu_image_attention *p, int row
     gpu_emit(issue, IMAGE, grid, p, sizeof *p);
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void attention_mma_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     switch (choice->kernel) {
     case IMAGE: launch_image(issue, &task->image_attention, task->rows); return;
     case CACHE_3: launch_whole(issue, &task->cache_attention); return;
@@ -81,4 +81,5 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
 }
 
 const gpu_family gpu_family_attention_mma = {
-    .name = "attention_mma", GPU_KERNELS(kernels), .list = list, .launch = launch};
+    .name = "attention_mma", GPU_KERNELS(kernels), .list = attention_mma_list,
+    .launch = attention_mma_launch};

@@ -27,7 +27,7 @@ static size_t shared_of(const tile *t, const gpu_linear *p) {
     return (weights > sums ? weights : sums) + norm;
 }
 
-static int legal(const gpu_device *device, const tile *t, const gpu_linear *p) {
+static int few_mma_legal(const gpu_device *device, const tile *t, const gpu_linear *p) {
     const gpu_epilogue *e = &p->epilogue;
     int paired = t->kind == GPU_EPILOGUE_QKV || t->kind == GPU_EPILOGUE_GATED;
     if (e->kind != t->kind || e->f32 || e->x_t || p->k_blocks % p->weights.blocks ||
@@ -40,25 +40,25 @@ static int legal(const gpu_device *device, const tile *t, const gpu_linear *p) {
 }
 
 /* Numbers between products as bf16 + bf16, over W twice. */
-static void list_chain(const gpu_task *task, gpu_choices *to) {
+static void few_mma_list_chain(const gpu_task *task, gpu_choices *to) {
     int blocks = 2 * task->chain.k / GPU_ATOM_K;
     if (task->chain.bf16 && task->rows <= ROWS && task->chain.k % GPU_ATOM_K == 0 &&
         blocks <= WARPS * tiles[STORE].blocks)
         gpu_choices_add(to, (gpu_choice){.rank = RANK_FEW_MMA, .kernel = STORE, .split = 1});
 }
 
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void few_mma_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     int rank = RANK_FEW_MMA;
-    if (task->kind == GPU_PRODUCT_CHAIN) list_chain(task, to);
+    if (task->kind == GPU_PRODUCT_CHAIN) few_mma_list_chain(task, to);
     if (task->kind != GPU_PRODUCT || task->rows > ROWS || !cuda_tensor_legal(&task->product)) return;
     for (int i = 0; i < TILES; i++) {
-        if (!legal(device, &tiles[i], &task->product)) continue;
+        if (!few_mma_legal(device, &tiles[i], &task->product)) continue;
         gpu_choices_add(to, (gpu_choice){.rank = rank, .kernel = i});
         rank = GPU_RANK_NEVER;
     }
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void few_mma_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const tile *t = &tiles[choice->kernel];
     const gpu_linear *p = &task->product;
     gpu_grid grid = {.x = p->weights.columns / (8 * t->groups),
@@ -69,4 +69,4 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
 }
 
 const gpu_family gpu_family_few_mma = {
-    .name = "few_mma", GPU_KERNELS(tiles), .list = list, .launch = launch};
+    .name = "few_mma", GPU_KERNELS(tiles), .list = few_mma_list, .launch = few_mma_launch};

@@ -73,7 +73,7 @@ static usual usual_choice(const gpu_device *device, int rows, const gpu_linear *
 }
 
 /* Numbers between products as bf16 + bf16, over W twice; few rows have kernels of their own for that. */
-static void list_chain(const gpu_task *task, gpu_choices *to) {
+static void gemm_mma_list_chain(const gpu_task *task, gpu_choices *to) {
     if (task->chain.bf16 && task->rows > FEW_ROWS && task->chain.k % GPU_ATOM_K == 0)
         gpu_choices_add(to, (gpu_choice){.rank = RANK_GEMM_MMA, .kernel = SMALL, .split = 1});
 }
@@ -84,9 +84,9 @@ static int usual_norm(const gpu_device *device, const gpu_task *task) {
     return task->rows < 4 * GPU_NORM_ROWS * gpu_multiprocessors(device) ? 1 : GPU_NORM_ROWS;
 }
 
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void gemm_mma_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_linear *p = &task->product;
-    if (task->kind == GPU_PRODUCT_CHAIN) list_chain(task, to);
+    if (task->kind == GPU_PRODUCT_CHAIN) gemm_mma_list_chain(task, to);
     if (task->kind != GPU_PRODUCT || !cuda_tensor_legal(p)) return;
     usual usual = usual_choice(device, task->rows, p);
     for (int i = 0; i < gpu_norms_first(p); i++) {
@@ -104,7 +104,7 @@ static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to
     }
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void gemm_mma_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const tile *t = &tiles[choice->kernel];
     gpu_linear_parts a = {.linear = task->product, .parts = choice->count ? choice->count : 1};
     const gpu_linear *p = &a.linear;
@@ -120,4 +120,4 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
 }
 
 const gpu_family gpu_family_gemm_mma = {
-    .name = "gemm_mma", GPU_KERNELS(tiles), .list = list, .launch = launch};
+    .name = "gemm_mma", GPU_KERNELS(tiles), .list = gemm_mma_list, .launch = gemm_mma_launch};

@@ -24,7 +24,7 @@
  *            would queue before x in the TMA. Weights of later kernels are not fetched here: it cost 0.4 µs.
  *
  * medium_hopper.c checks what is legal and launches. */
-#include "backend/gpu/cuda/hopper.cuh"
+#include "backend/gpu/cuda/ring.cuh"
 #include "backend/gpu/cuda/product/medium.h"
 #include "pairs.cuh"
 #include "backend/gpu/cuda/weight_tile.cuh"
@@ -56,18 +56,18 @@ template <int KS_, int KIND_> struct medium_tile {
 
 /* Addresses in shared memory. */
 typedef struct medium_memory {
-    u32 x, w;
+    ring x;
+    u32 w;
     u32 parts;                             /* [KS sources][OWN][SLOTS], 16 bytes each, over x and W         */
-    u32 w_full, parts_full, x_full, x_free;        /* x_full, x_free: one for each stage                    */
-    int stages, slot;                              /* stages for x; bytes of one                            */
+    u32 w_full, parts_full;                /* barriers                                                      */
+    int stages, slot;                      /* stages for x in memory; bytes of one                          */
 } medium_memory;
 
 DEV medium_memory medium_memory_of(char *memory, const u64 *barriers, int blocks, int slot) {
     const int stages = min(blocks, (int)STAGES);
     const u32 x = shared_address(memory), bars = shared_address(barriers);
-    return {.x = x, .w = x + stages * slot, .parts = x,
-            .w_full = bars, .parts_full = bars + 8, .x_full = bars + 16,
-            .x_free = bars + 16 + 8 * STAGES, .stages = stages, .slot = slot};
+    return {.x = ring_of(x, STAGES, bars + 16), .w = x + stages * slot, .parts = x,
+            .w_full = bars, .parts_full = bars + 8, .stages = stages, .slot = slot};
 }
 
 /* Groups of 8 rows in use that the block finishes. */
@@ -81,7 +81,7 @@ DEV void start_weights(const gpu_hopper &p, const medium_memory &m, int blocks, 
     const gpu_linear &l = p.linear;
     const int group0 = blockIdx.x / T::KS * GROUPS;
     for (int i = 0; i < 2 + STAGES; i++) barrier_init(m.w_full + 8 * i, 1);
-    for (int i = 0; i < STAGES; i++) barrier_init(m.x_free + 8 * i, 4);
+    for (int i = 0; i < STAGES; i++) ring_init_empty(m.x, i, 4);
     barrier_init_done();
     barrier_arm(m.w_full, GROUPS * blocks * atom::BYTES);
     for (int c = 0; c < GROUPS; c++)
@@ -95,8 +95,9 @@ DEV void start_weights(const gpu_hopper &p, const medium_memory &m, int blocks, 
 /* The thread COPIER: block kb of the block's part of x. */
 DEV void copy_x(const gpu_hopper &p, const medium_memory &m, int first, int kb) {
     const int stage = kb % m.stages;
-    barrier_arm(m.x_full + 8 * stage, m.slot);
-    copy_box3(m.x + stage * m.slot, &p.x, 0, 0, first + kb, m.x_full + 8 * stage);
+    const u32 full = ring_full(m.x, {(u32)stage, 0});
+    barrier_arm(full, m.slot);
+    copy_box3(m.x.at + stage * m.slot, &p.x, 0, 0, first + kb, full);
 }
 
 /* ---- norm ---------------------------------------------------------------------------------------------- */
@@ -131,7 +132,7 @@ DEV void norm_rows(const gpu_linear &l, const medium_memory &m, const float *squ
     const int lane = tid & 31, row0 = tid >> 5 << 3;
     if (row0 >= rows) return;
     const float f = row_factor(l, squares, row0 + (lane >> 2), lane & 3, rows);
-    for (int kb = 0; kb < blocks; kb++) barrier_wait(m.x_full + 8 * kb, 0);
+    for (int kb = 0; kb < blocks; kb++) ring_await_full(m.x, {(u32)kb, 0});
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         const float factor = __shfl_sync(0xffffffffu, f, 4 * i);
@@ -149,19 +150,19 @@ DEV void norm_rows(const gpu_linear &l, const medium_memory &m, const float *squ
  * sums of rows that do not exist are not stored. */
 template <class T>
 DEV void multiply_rows(float (&d)[32], const medium_memory &m, int blocks, int lane, bool normed) {
-    const u64 a = cluster_operand(m.w, blocks * atom::BYTES), b = cluster_operand(m.x, 1024);
+    const u64 a = cluster_operand(m.w, blocks * atom::BYTES), b = cluster_operand(m.x.at, 1024);
     barrier_wait(m.w_full, 0);
     for (int kb = 0; kb < blocks; kb++) {
-        const int stage = kb % STAGES;
-        if (!normed) barrier_wait(m.x_full + 8 * stage, kb / STAGES & 1);
+        const ring_place at = ring_use(m.x, kb);
+        if (!normed) ring_await_full(m.x, at);
         wgmma_begin();
 #pragma unroll
         for (int i = 0; i < atom::STEPS; i++)
-            wgmma(d, a + kb * atom::NEXT + atom::STEP * i, b + stage * (m.slot / 16) + 2 * i, kb | i);
+            wgmma(d, a + kb * atom::NEXT + atom::STEP * i, b + (int)at.slot * (m.slot / 16) + 2 * i, kb | i);
         wgmma_commit();
         if (!T::NORMS) {
             wgmma_wait<1>();
-            if (kb && !lane) barrier_arrive(m.x_free + 8 * ((kb - 1) % STAGES));
+            if (kb) ring_leave(m.x, ring_use(m.x, kb - 1), lane);
         }
     }
     wgmma_wait<0>();
@@ -176,7 +177,7 @@ DEV void send_sums(const float (&d)[32], const medium_memory &m, char *memory, i
         const u32 owner = j / T::OWN, to = m.parts + ((rank * T::OWN + j % T::OWN) * SLOTS + tid) * 16;
         if (8 * j >= rows) break;
         if (owner == rank)
-            *(float4 *)(memory + (to - m.x)) =
+            *(float4 *)(memory + (to - m.x.at)) =
                 make_float4(d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]);
         else
             send16(peer_address(to, owner), peer_address(m.parts_full, owner), d[4 * j], d[4 * j + 1],
@@ -192,7 +193,7 @@ template <class T> DEV int item_row(int item, int rank) {
 }
 
 template <class T> DEV float4 add_item(const medium_memory &m, char *memory, int item) {
-    const float4 *from = (const float4 *)(memory + (m.parts - m.x)) + item;
+    const float4 *from = (const float4 *)(memory + (m.parts - m.x.at)) + item;
     const int odd = item >> 2 & 1;
     float4 v = make_float4(0, 0, 0, 0);
 #pragma unroll
@@ -291,7 +292,7 @@ template <class T> DEV void medium(const gpu_medium &arguments) {
         multiply_rows<T>(d, m, blocks, tid & 31, normed);
     } else if (!T::NORMS && tid == COPIER) {
         for (int kb = m.stages; kb < blocks; kb++) {
-            barrier_wait(m.x_free + 8 * (kb % STAGES), kb / STAGES - 1 & 1);
+            ring_await_empty(m.x, ring_use(m.x, kb));
             copy_x(p, m, rank * blocks, kb);
         }
     }

@@ -30,7 +30,7 @@ static int kernel_of(const gpu_task *task) {
     }
 }
 
-static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+static void pointwise_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     int kernel = kernel_of(task);
     (void)device;
     if (kernel >= 0) gpu_choices_add(to, (gpu_choice){.rank = RANK_SIMT, .kernel = kernel});
@@ -51,7 +51,7 @@ static void launch_pack(gpu_issue *issue, const gpu_raw *p) {
     gpu_emit(issue, PACK_RAW, grid, p, sizeof *p);
 }
 
-static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+static void pointwise_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     int rows = task->rows, kernel = choice->kernel;
     switch (task->kind) {
     case GPU_ACTIVATE:
@@ -79,4 +79,4 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
 }
 
 const gpu_family gpu_family_pointwise = {
-    .name = "pointwise", GPU_KERNELS(kernels), .list = list, .launch = launch};
+    .name = "pointwise", GPU_KERNELS(kernels), .list = pointwise_list, .launch = pointwise_launch};

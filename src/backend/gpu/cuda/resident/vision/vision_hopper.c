@@ -75,7 +75,7 @@ enum {
     FOLDS = (FOLDS_FC1 + 2 * VISION_HIDDEN + 63) / 64 * 64
 };
 
-static void fold(gpu_issue *issue, const op_weights *op, float *out) {
+static void vision_fold(gpu_issue *issue, const op_weights *op, float *out) {
     const matrix *m = &op->weight;
     const gpu_vision_fold p = {.weight = m->data,
                                .norm_weight = op->norm.weight,
@@ -87,12 +87,12 @@ static void fold(gpu_issue *issue, const op_weights *op, float *out) {
     gpu_emit(issue, FOLD, (gpu_grid){.x = ceil_div(m->n, 8), .y = 1, .threads = 256}, &p, sizeof p);
 }
 
-static size_t prepare(gpu_issue *issue, const block_weights *block, void *place) {
+static size_t vision_prepare(gpu_issue *issue, const block_weights *block, void *place) {
     if (!is_tower(block)) return 0;
     for (int i = 0; i < block->layers && gpu_emitting(issue); i++) {
         float *folds = (float *)place + (size_t)i * FOLDS;
-        fold(issue, &block->layer[i].ops[LAYER_QKV], folds + FOLDS_QKV);
-        fold(issue, &block->layer[i].ops[LAYER_UP], folds + FOLDS_FC1);
+        vision_fold(issue, &block->layer[i].ops[LAYER_QKV], folds + FOLDS_QKV);
+        vision_fold(issue, &block->layer[i].ops[LAYER_UP], folds + FOLDS_FC1);
     }
     return (size_t)block->layers * FOLDS * sizeof(float);
 }
@@ -154,7 +154,8 @@ static void fill_layer(gpu_issue *issue, vision_layer_weights *to, const op *ops
     to->norm_weight[1] = fc1->norm.weight;
 }
 
-static void fill(gpu_issue *issue, gpu_vision *p, const op_block *block, int depth, const float *prepared) {
+static void vision_fill(gpu_issue *issue, gpu_vision *p, const op_block *block, int depth,
+                        const float *prepared) {
     const op *ops = block->ops;
     const op_norm_linear *qkv = &ops[LAYER_QKV].norm_linear;
     const op_image_attention *attention = &ops[LAYER_ATTENTION].image_attention;
@@ -187,13 +188,13 @@ static void fill(gpu_issue *issue, gpu_vision *p, const op_block *block, int dep
     for (int i = 0; i < depth; i++) fill_layer(issue, &p->layers[i], block_layer(block, i), prepared);
 }
 
-static int take(gpu_issue *issue, const op_block *block) {
+static int vision_take(gpu_issue *issue, const op_block *block) {
     gpu_vision p;
     const int depth = vision_layers_of(block);
     const float *prepared = gpu_prepared(issue, block);
     if (!depth || !prepared) return 0;
     gpu_take(issue, depth * LAYER_OPS);
-    fill(issue, &p, block, depth, prepared);
+    vision_fill(issue, &p, block, depth, prepared);
     gpu_emit(issue, LAYERS, grid_of(gpu_device_of(issue)), &p, sizeof p);
     return depth * LAYER_OPS;
 }
@@ -203,11 +204,11 @@ static int take(gpu_issue *issue, const op_block *block) {
 const gpu_family gpu_family_vision_hopper = {
     .name = "vision_hopper",
     GPU_KERNELS(kernels),
-    .take_block = take,
+    .take_block = vision_take,
     .take_switches = 1u << SWITCH_PERSISTENT_VISION,
     .whole_device = 1,
     .take_bytes = (size_t)MOST_ROWS * VISION_WIDTH * sizeof(bf16),
-    .prepare = prepare,
+    .prepare = vision_prepare,
     .open = open_state,
     .close = cuda_close_resident,
 };
