@@ -86,17 +86,17 @@ static void a_made_up_format_decodes(void **state) {
  * step. */
 static void int8_rounds_to_its_steps(void **state) {
     (void)state;
-    enum { K = 150, GROUP = 64, GROUPS = 3 };
+    enum { K = 150, GROUP = 64, SCALES = 3 };
     const weight_format *f = &weight_formats[WEIGHT_INT8];
-    float row[K], scales[GROUPS], out[K];
+    float row[K], scales[SCALES], out[K];
     int8_t codes[K];
     for (int i = 0; i < K; i++) row[i] = i / GROUP == 1 ? 0 : sinf((float)i) * (i < GROUP ? 1 : 40);
-    assert_int_equal(weight_groups(f, K), GROUPS);
+    assert_int_equal(weight_groups(f, K), SCALES);
     assert_int_equal(weight_row_bytes(f, K), K);
     weight_encode(f, row, K, codes, scales);
     weight_decode(f, codes, scales, K, 0, K, out);
-    for (int g = 0; g < GROUPS; g++) {
-        int end = g + 1 < GROUPS ? (g + 1) * GROUP : K, most = 0;
+    for (int g = 0; g < SCALES; g++) {
+        int end = g + 1 < SCALES ? (g + 1) * GROUP : K, most = 0;
         double top = 0;
         for (int i = g * GROUP; i < end; i++) top = fmax(top, fabs((double)row[i]));
         for (int i = g * GROUP; i < end; i++) {
@@ -111,12 +111,12 @@ static void int8_rounds_to_its_steps(void **state) {
 /* x += a·Wᵀ with codes and scales written by hand, summed here. */
 static void definitions_read_scales(void **state) {
     (void)state;
-    enum { N = 3, K = 130, GROUPS = 3, A_ROWS = 2 };
+    enum { N = 3, K = 130, SCALES = 3, A_ROWS = 2 };
     int8_t codes[N * K];
-    float scales[N * GROUPS], a[A_ROWS * K], x[A_ROWS * N], scratch[K];
+    float scales[N * SCALES], a[A_ROWS * K], x[A_ROWS * N], scratch[K];
     int32_t count = A_ROWS;
     for (int i = 0; i < N * K; i++) codes[i] = (int8_t)(i * 37 % 255 - 127);
-    for (int i = 0; i < N * GROUPS; i++) scales[i] = 0.001f * (float)(i + 1);
+    for (int i = 0; i < N * SCALES; i++) scales[i] = 0.001f * (float)(i + 1);
     for (int i = 0; i < A_ROWS * K; i++) a[i] = cosf((float)i);
     for (int i = 0; i < A_ROWS * N; i++) x[i] = (float)i;
     op op = {.kind = OP_LINEAR_RESIDUAL, .type = DTYPE_F32};
@@ -131,12 +131,12 @@ static void definitions_read_scales(void **state) {
         for (int o = 0; o < N; o++) {
             double sum = r * N + o;
             for (int i = 0; i < K; i++)
-                sum += (double)a[r * K + i] * codes[o * K + i] * scales[o * GROUPS + i / 64];
+                sum += (double)a[r * K + i] * codes[o * K + i] * scales[o * SCALES + i / 64];
             if (fabs(x[r * N + o] - sum) > 1e-5)
                 fail_msg("row %d, output %d: %g, expected %g", r, o, (double)x[r * N + o], sum);
         }
     op_cost cost = op_get_cost(&op, A_ROWS, 0);
-    assert_true(cost.weight_bytes == N * K + N * GROUPS * sizeof(float));
+    assert_true(cost.weight_bytes == N * K + N * SCALES * sizeof(float));
 }
 
 /* ---- a model's matrices --------------------------------------------------------------------------- */

@@ -210,7 +210,7 @@ static void options_are_checked(void **state) {
     REFUSES(openpi_policy_open("x", &options, NULL, &error), OPENPI_BAD_ARGUMENT, "policy is NULL");
     options.size = 3;
     REFUSES(openpi_policy_open("x", &options, &policy, &error), OPENPI_BAD_ARGUMENT,
-            "size is 3, expected 96: begin with OPENPI_POLICY_OPTIONS_INIT");
+            "size is 3, expected 104: begin with OPENPI_POLICY_OPTIONS_INIT");
     openpi_policy_close(NULL);
     openpi_request_close(NULL);
 }
