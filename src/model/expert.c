@@ -73,7 +73,8 @@ static void attention(plan *plan, row_set rows, int i, int step) {
                                               .a = b->suffix_o,
                                               .weight = layer->o,
                                               .gate = gate(plan, 2 * i, step),
-                                              .x = b->suffix_x});
+                                              .x = b->suffix_x,
+                                              .normed_next = 1});
 }
 
 static void feed_forward(plan *plan, row_set rows, int i, int step) {
@@ -92,7 +93,8 @@ static void feed_forward(plan *plan, row_set rows, int i, int step) {
                                               .a = b->suffix_h,
                                               .weight = layer->down,
                                               .gate = gate(plan, 2 * i + 1, step),
-                                              .x = b->suffix_x});
+                                              .x = b->suffix_x,
+                                              .normed_next = i + 1 < plan->model->dims.depth});
 }
 
 void plan_expert(plan *plan, const row_table *table, int step) {

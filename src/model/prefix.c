@@ -42,7 +42,8 @@ static void prefix_layer(plan *plan, int i) {
                                               .out = b->prefix_o});
     plan_linear_residual(
         at(plan, "prefix.o", i),
-        (op_linear_residual){.rows = rows, .a = b->prefix_o, .weight = layer->o, .x = b->prefix_x});
+        (op_linear_residual){
+            .rows = rows, .a = b->prefix_o, .weight = layer->o, .x = b->prefix_x, .normed_next = 1});
     plan_gate_up(at(plan, "prefix.gate_up", i),
                  (op_norm_linear){.rows = rows,
                                   .x = b->prefix_x,
@@ -51,9 +52,12 @@ static void prefix_layer(plan *plan, int i) {
                                   .activation = ACT_GEGLU,
                                   .out = b->prefix_h},
                  layer->gate_up_parts);
-    plan_linear_residual(
-        at(plan, "prefix.down", i),
-        (op_linear_residual){.rows = rows, .a = b->prefix_h, .weight = layer->down, .x = b->prefix_x});
+    plan_linear_residual(at(plan, "prefix.down", i),
+                         (op_linear_residual){.rows = rows,
+                                              .a = b->prefix_h,
+                                              .weight = layer->down,
+                                              .x = b->prefix_x,
+                                              .normed_next = i + 1 < plan->model->dims.depth});
 }
 
 void plan_prefix(plan *plan) {

@@ -35,7 +35,8 @@ static void vision_layer_ops(plan *plan, row_set rows, int i) {
                                                                          .a = b->vision_o,
                                                                          .weight = layer->out,
                                                                          .bias = layer->out_bias,
-                                                                         .x = b->vision_x});
+                                                                         .x = b->vision_x,
+                                                                         .normed_next = 1});
     plan_norm_linear(at(plan, "vision.fc1", i), (op_norm_linear){.rows = rows,
                                                                  .x = b->vision_x,
                                                                  .norm = layer->norm2,
@@ -47,7 +48,8 @@ static void vision_layer_ops(plan *plan, row_set rows, int i) {
                                                                          .a = b->vision_h,
                                                                          .weight = layer->fc2,
                                                                          .bias = layer->fc2_bias,
-                                                                         .x = b->vision_x});
+                                                                         .x = b->vision_x,
+                                                                         .normed_next = 1});
 }
 
 static void vision_pass(plan *plan, const row_table *table, const void *images) {

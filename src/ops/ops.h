@@ -166,6 +166,8 @@ typedef struct op_linear_residual {
     const float *bias;           /* [n] or NULL                                                           */
     const float *gate;           /* [n] or NULL (1)                                                       */
     void *x;                     /* act [rows][n], in and out                                             */
+    int normed_next;             /* 1: in its plan the next op norms this x, of the same rows, before a
+                                    product: a device may compute both at once                           */
 } op_linear_residual;
 
 /* out[out_row[r]] = table[ids[r]]·scale: rows of the embedding table into the prefix. */

@@ -70,6 +70,41 @@ static void constants_are_the_model_s(void **state) {
     }
 }
 
+/* The x that an op norms before its product, and its rows; NULL: it norms none. */
+static const void *normed_by(const op *op, const row_set **rows) {
+    if (op->kind == OP_NORM_QKV) {
+        *rows = &op->norm_qkv.rows;
+        return op->norm_qkv.norm.kind ? op->norm_qkv.x : NULL;
+    }
+    *rows = &op->norm_linear.rows;
+    return op->kind == OP_NORM_LINEAR && op->norm_linear.norm.kind ? op->norm_linear.x : NULL;
+}
+
+/* Devices compute a residual and the product that norms it at once where the plan says so: it says so of all
+ * that are, and of no other. */
+static void residuals_tell_what_norms_them(void **state) {
+    (void)state;
+    static const char *const specs[] = {"tiny:pi0", "tiny:pi05"};
+    for (size_t s = 0; s < 2; s++) {
+        opened o = open_plan(specs[s], 3, 0);
+        const plan *p = o.session->plan;
+        int told = 0;
+        for (int i = 0; i + 1 < p->count; i++) {
+            const op_linear_residual *a = &p->ops[i].linear_residual;
+            if (p->ops[i].kind != OP_LINEAR_RESIDUAL) continue;
+            const row_set *rows;
+            const void *x = normed_by(&p->ops[i + 1], &rows);
+            int same = x == a->x && rows->count == a->rows.count && rows->capacity == a->rows.capacity;
+            assert_int_equal(a->normed_next, x && same);
+            told += a->normed_next;
+        }
+        /* Vision: both of a layer. Prefix: of the last layer none is there. Expert: all but a step's last. */
+        const openpi_dims *dims = &p->model->dims;
+        assert_int_equal(told, 2 * dims->vision_depth + (2 + 3 * 2) * (dims->depth - 1) + 3);
+        close_plan(o);
+    }
+}
+
 static int count_ops(const plan *p, openpi_stage stage, op_kind kind) {
     int count = 0;
     for (int i = 0; i < p->count; i++) count += p->ops[i].stage == stage && p->ops[i].kind == kind;
@@ -418,7 +453,8 @@ int main(void) {
         cmocka_unit_test(blocks_without_a_switch),
         cmocka_unit_test(blocks_of_one_layer),
         cmocka_unit_test(chunking_adds_to_the_ordinary_plan),
-        cmocka_unit_test(constants_are_the_model_s), cmocka_unit_test(dead_work_is_left_out),
+        cmocka_unit_test(constants_are_the_model_s), cmocka_unit_test(residuals_tell_what_norms_them),
+ cmocka_unit_test(dead_work_is_left_out),
         cmocka_unit_test(costs_add_up), cmocka_unit_test(the_whole_plan_is_fused),
         cmocka_unit_test(times_are_openpi_s_or_lerobot_s)};
     return cmocka_run_group_tests(tests, NULL, NULL);

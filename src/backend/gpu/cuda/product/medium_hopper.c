@@ -154,19 +154,17 @@ static int is_whole(const op *op, const matrix *weight) {
            !weight->raw;
 }
 
-/* 1: ops[0] is a residual, ops[1] norms its x, over the same rows. */
+/* 1: ops[0] is a residual whose x ops[1] norms. */
 static int is_pair(const op *ops) {
     const op_linear_residual *a = &ops[0].linear_residual;
     const op_norm_linear *gated = &ops[1].norm_linear;
     const op_norm_qkv *qkv = &ops[1].norm_qkv;
     int is_qkv = ops[1].kind == OP_NORM_QKV;
-    if (ops[0].kind != OP_LINEAR_RESIDUAL || (!is_qkv && ops[1].kind != OP_NORM_LINEAR)) return 0;
+    if (ops[0].kind != OP_LINEAR_RESIDUAL || !a->normed_next) return 0;
+    if (!is_qkv && ops[1].kind != OP_NORM_LINEAR) return 0;
     const matrix *weight = is_qkv ? &qkv->weight : &gated->weight;
-    const row_set *rows = is_qkv ? &qkv->rows : &gated->rows;
     if (!is_whole(&ops[0], &a->weight) || !is_whole(&ops[1], weight)) return 0;
-    if (!is_qkv && (weight->form != MATRIX_GATED || rows->capacity >= NORM_FIRST_ROWS)) return 0;
-    return a->x == (is_qkv ? qkv->x : gated->x) && rows->count == a->rows.count &&
-           rows->capacity == a->rows.capacity;
+    return is_qkv || (weight->form == MATRIX_GATED && a->rows.capacity < NORM_FIRST_ROWS);
 }
 
 /* Whichever kernels the two ops' choices name: these are of single ops, and a pair is quicker. */
