@@ -34,7 +34,7 @@ test:
 	@tools/deps build serve test
 	@$(MAKE) --no-print-directory all TESTS=ON
 	@mkdir -p $(BUILD)/results
-	@ctest --test-dir $(BUILD) --output-on-failure --output-junit results/release.xml -j $$(nproc)
+	@ctest --test-dir $(BUILD) --output-on-failure --output-junit results/release.xml -j $$(nproc) -LE '^long$$'
 
 check-all:
 	@tools/deps build serve test check
@@ -56,8 +56,8 @@ clean:
 help:
 	@echo "make            build $(BUILD)/openpi, libopenpi.a and libopenpi.so"
 	@echo "make demo       three pictures, a robot state and an instruction to actions, on a synthetic model"
-	@echo "make test       the tests of the release build"
-	@echo "make check-all  sanitizers, clang, every level of instructions, fuzzing, full-size goldens"
+	@echo "make test       the tests of the release build, but for the long ones"
+	@echo "make check-all  the long tests, sanitizers, clang, every level of instructions, fuzzing, full-size goldens"
 	@echo "make fuzz       fuzzing for longer: FUZZ_SECONDS=$(FUZZ_SECONDS) a target"
 	@echo "make bench      the published workload at full size"
 	@echo "make install    into PREFIX=$(PREFIX), under DESTDIR"

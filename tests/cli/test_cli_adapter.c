@@ -1,4 +1,4 @@
-/* labels: command cost no_asan */
+/* labels: long command cost no_asan */
 /* --adapter and --without-lora as a user gives them: every verb that takes a checkpoint takes them, an
  * adapter's folder stands for its base with the adapter, and inspect tells ranks and factors. */
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* labels: command no_asan */
+/* labels: long command no_asan */
 /* openpi bench and openpi roof as a user meets them: words, tables, files, and comparing with the best
  * known. */
 #include <math.h>

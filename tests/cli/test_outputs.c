@@ -1,4 +1,4 @@
-/* labels: command cost no_asan */
+/* labels: long command cost no_asan */
 /* What the verbs write: opened before the work, whole or not there at all, one status for all of them. One
  * table of verbs and results; each test walks it. */
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* labels: command no_asan */
+/* labels: long command no_asan */
 /* openpi report: every figure on the page is one of its files' numbers, and follows them when they change. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* labels: long */
 /* Memory runs out at the n-th request, for every n, through loading and inference: each entry point must come
  * back with OPENPI_NO_MEMORY and a sentence, crash never, and leave nothing behind. Once where a single
  * request fails and once where all later ones do too. The libraries underneath (jansson, libpng, turbojpeg,

@@ -1,4 +1,4 @@
-/* labels: no_asan */
+/* labels: long no_asan */
 /* What a result must not depend on: neighbours in a batch, padding, what is masked out, what ran before, the
  * number of threads, other sessions. Bit for bit, on every level of kernels that this machine has, in fp32
  * and bf16. Then the ends of every range, against the scalar reference; and that a run takes no memory. */

@@ -1,4 +1,4 @@
-/* labels: isa wrap=plan_linear_residual no_asan */
+/* labels: long isa wrap=plan_linear_residual no_asan */
 /* Every switch, off alone and all off together: the plan, its rows or its weights really change, and the
  * actions stay those of the whole within the ladder's bounds, whatever the masks, the prompts and the
  * batch. */

@@ -1,4 +1,4 @@
-/* labels: cost */
+/* labels: long cost */
 /* verify must be able to fail: goldens with one number, token, mask bit or byte changed, in a folder without
  * a MANIFEST, so that only what is computed can show it. The same copies, unharmed, must pass. */
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* labels: cost */
+/* labels: long cost */
 /* JAX checkpoints that were damaged: every way to cut a file short, every flipped bit of a manifest and of
  * nodes, every flipped bit of chunks. Under a sanitizer, which takes ten times as long, every seventh: what
  * is found there is found in how bytes are read, not in which of them a checksum covers. */

@@ -1,5 +1,5 @@
 #!/bin/bash
-# labels: release
+# labels: long release
 # tools/amd-check on the emulated card: its small form passes and leaves one file with everything in it; a command that fails is
 # named and fails the script; a device that cannot be used and bad options are said. Skipped (77) where the emulated card is not built.
 set -u

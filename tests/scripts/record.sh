@@ -1,5 +1,5 @@
 #!/bin/bash
-# labels: no_asan cost
+# labels: long no_asan cost
 # Goldens of a user's own checkpoint: openpi's own results (tests/golden) written again by tools/record-golden's writing
 # code for a checkpoint that `openpi synth` wrote, then judged by `openpi verify --checkpoint`; and faults, each of which
 # must be found. SOURCE, BUILD: as the other scripts. Without python3 and numpy it is skipped, and says so.

@@ -1,4 +1,4 @@
-/* labels: server flood no_asan */
+/* labels: long server flood no_asan */
 /* openpi bench --server against `openpi serve`: what robots count, also beside trouble-makers (flood.c), and
  * the sentences. */
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* labels: server threads cost */
+/* labels: long server threads cost */
 #define _GNU_SOURCE              /* prlimit */
 /* Another checkpoint in the place of the one that `openpi serve` runs, while robots ask: every reply is
  * wholly of one or of the other, bit for bit what `openpi run` answers, in order, and none is missing. What

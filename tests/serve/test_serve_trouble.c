@@ -1,4 +1,4 @@
-/* labels: server cost no_asan */
+/* labels: long server cost no_asan */
 #define _GNU_SOURCE              /* prlimit */
 /* Trouble-makers beside honest robots: each honest request is answered once, in order, with the bytes of
  * `openpi run`, and afterwards the server has no descriptor and little memory more than before. Small
