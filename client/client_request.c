@@ -15,8 +15,9 @@ static const struct {
 /* Elements of an array; 0: a size is none. */
 static size_t elements(const client_field *f) {
     size_t count = 1;
+    if (f->rank < 1 || f->rank > 3) return 0;
     for (int i = 0; i < f->rank; i++) count *= f->shape[i] > 0 ? (size_t)f->shape[i] : 0;
-    return f->rank >= 1 && f->rank <= 3 ? count : 0;
+    return count;
 }
 
 static int check_field(const client_field *f, int place, char why[CLIENT_SENTENCE]) {
