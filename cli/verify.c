@@ -84,6 +84,10 @@ static void say_notes(tally *t, const openpi_engine *engine, const openpi_policy
     }
 }
 
+static void forget_notes(tally *t) {
+    for (int i = 0; i < t->said_count; i++) free(t->said[i]);
+}
+
 static void on_engine(void *user, openpi_engine *engine) { say_notes(user, engine, NULL); }
 static void on_policy(void *user, openpi_policy *policy) { say_notes(user, NULL, policy); }
 
@@ -102,6 +106,16 @@ static int machine_can(const machine_values *machine) {
     if (status == OPENPI_OK) status = openpi_engine_open(NULL, &options, &engine, &error);
     openpi_engine_close(engine);
     return status == OPENPI_OK ? END_FINE : library_error(&verb_verify, &error);
+}
+
+static int judge_path(tally *t, const verify_options *options, const char *path) {
+    openpi_error error = OPENPI_ERROR_INIT;
+    int end = input_keep(&verb_verify, path);
+    if (end != END_FINE) return end;
+    t->standard = !strcmp(path, "-");
+    if (verify_path(input_path(path), options, put_row, t, &error) != OPENPI_OK)
+        return library_error(&verb_verify, &error);
+    return END_FINE;
 }
 
 static int verify_run(const void *values, char **positional, int count) {
@@ -136,16 +150,10 @@ static int verify_run(const void *values, char **positional, int count) {
     if (end == END_FINE) end = machine_can(&v->machine);
     if (end != END_FINE) return end;
     progress_start(&t.bar);
-    for (int i = 0; i < count; i++) {
-        openpi_error error = OPENPI_ERROR_INIT;
-        end = input_keep(&verb_verify, positional[i]);
-        if (end != END_FINE) return end;
-        t.standard = !strcmp(positional[i], "-");
-        if (verify_path(input_path(positional[i]), &options, put_row, &t, &error) != OPENPI_OK)
-            return library_error(&verb_verify, &error);
-    }
+    for (int i = 0; i < count && end == END_FINE; i++) end = judge_path(&t, &options, positional[i]);
+    forget_notes(&t);
+    if (end != END_FINE) return end;
     progress_end(&t.bar);
-    for (int i = 0; i < t.said_count; i++) free(t.said[i]);
     printf("%d ok, %d FAIL, %d skipped\n", t.results[VERIFY_OK], t.results[VERIFY_FAIL],
            t.results[VERIFY_SKIPPED]);
     return t.results[VERIFY_FAIL] ? END_CHECK : END_FINE;
