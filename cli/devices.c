@@ -16,10 +16,10 @@ static int put_json(const openpi_device *devices, int count) {
     json_t *root = head_json("devices"), *list = json_array();
     for (int i = 0; i < count; i++) {
         const openpi_device *d = &devices[i];
-        json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:I,s:b,s:s}", "name", d->name, "description",
+        json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:I,s:b,s:b,s:s}", "name", d->name, "description",
                                               d->description, "path", d->path, "memory_bytes",
-                                              (json_int_t)d->memory_bytes, "usable", d->usable, "reason",
-                                              d->reason));
+                                              (json_int_t)d->memory_bytes, "shared_memory",
+                                              d->shared_memory, "usable", d->usable, "reason", d->reason));
     }
     json_object_set_new(root, "devices", list);
     char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
@@ -51,7 +51,9 @@ static int devices_run(const void *values, char **positional, int count) {
         table_cell(t, "%s", devices[i].name);
         table_cell(t, "%s", devices[i].description);
         table_cell(t, "%s", devices[i].path);
-        if (devices[i].memory_bytes) table_cell(t, "%.1f GB", (double)devices[i].memory_bytes / 1e9);
+        if (devices[i].memory_bytes)
+            table_cell(t, "%.1f GB%s", (double)devices[i].memory_bytes / 1e9,
+                       devices[i].shared_memory ? ", shared with the CPU" : "");
         else table_cell(t, "-");
         table_cell(t, "%s%s", devices[i].usable ? "yes" : "no: ", devices[i].usable ? "" : devices[i].reason);
     }

@@ -213,9 +213,11 @@ typedef struct openpi_device {
     char reason[256];            /* empty if usable, else one sentence with the reason              */
     int usable;                  /* 1: openpi_engine_open accepts it                                */
     uint64_t memory_bytes;       /* in all; 0: unknown                                              */
+    int shared_memory;           /* 1: a GPU whose memory is the processor's                        */
+    int reserved;                /* 0                                                               */
 } openpi_device;
 
-#define OPENPI_DEVICE_INIT {sizeof(openpi_device), "", "", "", "", 0, 0}
+#define OPENPI_DEVICE_INIT {sizeof(openpi_device), "", "", "", "", 0, 0, 0, 0}
 
 /* Fills devices[0 … capacity-1] with the devices of this machine, usable or not; *count is their number (may
  * exceed capacity). `devices` may be NULL if capacity is 0. A device that cannot be used is no error: its

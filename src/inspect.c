@@ -34,10 +34,12 @@ static openpi_status find_free(device *device, uint64_t *unused, uint64_t *total
 }
 
 /* Needed and free memory, and whether it fits. An engine takes weights and a session, and the device's driver
- * keeps some memory for itself: what fits by less than this reserve is said to fit closely. */
-static openpi_status put_verdict(json_t *row, uint64_t needed, uint64_t unused, uint64_t total,
+ * keeps some memory for itself: what fits by less than this reserve is said to fit closely. `shared`: the
+ * processor uses the same memory. */
+static openpi_status put_verdict(json_t *row, uint64_t needed, uint64_t unused, uint64_t total, int shared,
                                  openpi_error *error) {
     static const double reserve = 0.05;          /* share of what is needed */
+    const char *of = shared ? ", shared with the CPU" : "";
     char text[160];
     double need = (double)needed * 1e-9, left = (double)unused * 1e-9;
     TRY(put(row, "needed_bytes", json_integer((json_int_t)needed), error));
@@ -46,11 +48,11 @@ static openpi_status put_verdict(json_t *row, uint64_t needed, uint64_t unused, 
     if (!total)
         ascii_print(text, sizeof text, "%.2f GB needed, the device does not report what is free", need);
     else if (needed > unused)
-        ascii_print(text, sizeof text, "does not fit: %.2f GB needed, %.2f GB free, %.2f GB too few", need,
-                    left, need - left);
+        ascii_print(text, sizeof text, "does not fit: %.2f GB needed, %.2f GB free, %.2f GB too few%s", need,
+                    left, need - left, of);
     else
-        ascii_print(text, sizeof text, "fits%s: %.2f GB needed, %.2f GB free",
-                    (double)needed * (1 + reserve) > (double)unused ? ", but closely" : "", need, left);
+        ascii_print(text, sizeof text, "fits%s: %.2f GB needed, %.2f GB free%s",
+                    (double)needed * (1 + reserve) > (double)unused ? ", but closely" : "", need, left, of);
     return put(row, "verdict", json_string(text), error);
 }
 
@@ -75,8 +77,9 @@ static openpi_status put_groups(json_t *row, const model *model, openpi_error *e
 
 static openpi_status put_row(json_t *out, const openpi_engine *engine, const openpi_device *which,
                              setting types, uint64_t session, json_t **row, openpi_error *error) {
-    *row = json_pack("{s:s, s:s, s:s, s:s}", "device", which->name, "hardware", which->description, "path",
-                     engine->device->path, "dtype", type_name(types.type));
+    *row = json_pack("{s:s, s:s, s:s, s:b, s:s}", "device", which->name, "hardware", which->description,
+                     "path", engine->device->path, "shared_memory", engine->device->shared_memory, "dtype",
+                     type_name(types.type));
     TRY(put(out, NULL, *row, error));
     char formats[FORMATS_TEXT] = "bf16";
     if (types.formats) formats_write(&engine->model->types, formats);
@@ -112,7 +115,8 @@ static openpi_status price(const checkpoint *checkpoint, const backend *backend,
     }
     if (status == OPENPI_OK && saves) status = put_row(out, &engine, which, types, session, &row, error);
     if (status == OPENPI_OK && saves)
-        status = put_verdict(row, engine.model->bytes + session, unused, total, error);
+        status = put_verdict(row, engine.model->bytes + session, unused, total, engine.device->shared_memory,
+                             error);
     model_close(engine.model);
     if (engine.device) backend->close(engine.device);
     pool_close(engine.pool);

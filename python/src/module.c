@@ -45,9 +45,10 @@ static PyObject *version(PyObject *module, PyObject *nothing) {
 }
 
 static PyObject *device_dict(const openpi_device *d) {
-    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:O,s:K}", "name", d->name, "description", d->description, "path",
-                         d->path, "reason", d->reason, "usable", d->usable ? Py_True : Py_False,
-                         "memory_bytes", (unsigned long long)d->memory_bytes);
+    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:O,s:K,s:O}", "name", d->name, "description", d->description,
+                         "path", d->path, "reason", d->reason, "usable", d->usable ? Py_True : Py_False,
+                         "memory_bytes", (unsigned long long)d->memory_bytes, "shared_memory",
+                         d->shared_memory ? Py_True : Py_False);
 }
 
 static PyObject *devices(PyObject *module, PyObject *nothing) {

@@ -17,6 +17,7 @@ struct recording;
 typedef struct device {
     const struct backend *backend;
     char path[32];               /* kernels in use, "avx512_bf16"                                         */
+    int shared_memory;           /* 1: a GPU without memory of its own, which uses the processor's        */
 } device;                        /* backends extend it                                                    */
 
 typedef struct device_options {
@@ -187,8 +188,8 @@ typedef struct backend {
      * activations they are wanted for; the other type's may be left out. */
     openpi_status (*roof)(device *device, dtype type, device_roofs *out, openpi_error *error);
 
-    /* Optional: bytes of device memory that nobody uses, and of all that there is. NULL where device
-     * memory is host memory. */
+    /* Optional: bytes of device memory that nobody uses, and of all that there is. NULL for the processor.
+     * Where device.shared_memory is 1, cached pages of files count as unused: the kernel gives them back. */
     openpi_status (*memory)(device *device, uint64_t *unused, uint64_t *total, openpi_error *error);
     /* Optional. */
     openpi_status (*facts)(device *device, device_facts *out, openpi_error *error);

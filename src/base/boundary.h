@@ -17,7 +17,7 @@
  * caller's garbage there. */
 #define BOUNDARY_LIST(X)                                                               \
     X(openpi_error, OPENPI_ERROR_INIT, status, message)                                \
-    X(openpi_device, OPENPI_DEVICE_INIT, name, memory_bytes)                           \
+    X(openpi_device, OPENPI_DEVICE_INIT, name, reserved)                               \
     X(openpi_dims, OPENPI_DIMS_INIT, vocab, reserved)                                  \
     X(openpi_synthetic, OPENPI_SYNTHETIC_INIT, dims.vocab, reserved)                   \
     X(openpi_convert_options, OPENPI_CONVERT_OPTIONS_INIT, threads, tell_user)           \

@@ -139,6 +139,11 @@ uint64_t total_memory_at(const char *proc, const char *groups) {
     return least_of(proc, groups, "MemTotal:", "SwapTotal:", limit_in);
 }
 
+uint64_t available_memory_at(const char *proc) {
+    int found;
+    return sum_of(proc, "meminfo", "MemAvailable:", "MemAvailable:", &found) * 1024;
+}
+
 uint64_t free_memory(void) { return free_memory_at("/proc", "/sys/fs/cgroup"); }
 
 uint64_t total_memory(void) { return total_memory_at("/proc", "/sys/fs/cgroup"); }

@@ -55,12 +55,14 @@ static openpi_status take_pinned(device *device, size_t bytes, const char *what,
 
 static backend toy;
 static int own_memory = 1;                             /* as a GPU has it                              */
+static int shared_memory;                              /* as an integrated GPU has it                  */
 
 static openpi_status open_as_cpu(const char *which, const device_options *options, device **out,
                                  openpi_error *why) {
     assert_true(!strncmp(which, "toy:", 4));
     TRY(backend_cpu.open("cpu", options, out, why));
     (*out)->backend = &toy;
+    (*out)->shared_memory = shared_memory;
     return OPENPI_OK;
 }
 
@@ -216,6 +218,23 @@ static void verdicts(void **state) {
     }
 }
 
+/* A GPU that uses the processor's memory says so, whether the model fits or not. */
+static void memory_is_shared(void **state) {
+    (void)state;
+    all_bytes = 1 << 30;
+    for (int on = 0; on < 2; on++)
+        for (int fits = 0; fits < 2; fits++) {
+            shared_memory = on;
+            free_bytes = fits ? all_bytes : 1;
+            json_t *out = ask(open_as_cpu, tell_memory);
+            const json_t *told = json_object_get(json_array_get(out, 0), "shared_memory");
+            assert_true(json_is_boolean(told) && json_is_true(told) == on);
+            assert_int_equal(!!strstr(word(out, 0, "verdict"), ", shared with the CPU"), on);
+            json_decref(out);
+        }
+    shared_memory = 0;
+}
+
 /* One that cannot be opened, or is lost meanwhile, is described, and so is the next. */
 static void full_or_lost(void **state) {
     (void)state;
@@ -248,6 +267,7 @@ int main(void) {
         cmocka_unit_test(fp32_file_has_bf16_weights_too),
         cmocka_unit_test(a_list_of_formats_has_its_row),
         cmocka_unit_test(verdicts),
+        cmocka_unit_test(memory_is_shared),
         cmocka_unit_test(full_or_lost),
         cmocka_unit_test(memory_of_the_host),
     };

@@ -1,6 +1,7 @@
 /* Listing GPUs over a driver that fails: a card that is lost, full or not there is listed with the driver's
  * reason, opening it says the same, and nothing is kept. */
 #include "fake_gpu.h"
+#include "scratch.h"
 
 static openpi_device listed;
 static openpi_error error = OPENPI_ERROR_INIT;
@@ -45,7 +46,7 @@ static void a_card_that_answers(void **state) {
     assert_string_equal(listed.name, "cuda:0");
     assert_string_equal(listed.reason, "");
     assert_string_equal(listed.path, "hopper");
-    assert_true(listed.usable && listed.memory_bytes == UINT64_C(1) << 33);
+    assert_true(listed.usable && listed.memory_bytes == UINT64_C(1) << 33 && !listed.shared_memory);
     assert_non_null(strstr(listed.description, "Paper GPU, compute capability 9.0, driver for CUDA 13.0"));
 }
 
@@ -73,6 +74,47 @@ static void path_of_a_card(void **state) {
         assert_string_equal(error.message, refused);
         assert_int_equal(fake.alive, 0);
     }
+}
+
+/* A card without memory of its own says so. What it may still use are the driver's free bytes or, where that
+ * is more, what the kernel would give: pages of a checkpoint that was copied just now are not lost. */
+static void an_integrated_card(void **state) {
+    static const struct {
+        int integrated;
+        const char *kb;                    /* available, of meminfo */
+        uint64_t unused;
+    } cases[] = {{0, "3145728", 1 << 30}, {1, "3145728", UINT64_C(3) << 30}, {1, "1024", 1 << 30},
+                 {1, "99999999", UINT64_C(1) << 32}, {1, "", 1 << 30}};
+    scratch proc;
+    (void)state;
+    assert_int_equal(scratch_open(&proc), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const device_options options = {.pool = NULL};
+        device *device = NULL;
+        uint64_t unused = 0, total = 0;
+        char text[120];
+        reset();
+        fake.integrated = cases[i].integrated;
+        fake.proc = proc.folder;
+        fake.capability = 110;
+        unlink(scratch_path(&proc, "meminfo"));
+        snprintf(text, sizeof text, "MemTotal: 9 kB\nMemAvailable: %s kB\nSwapFree: 77777777 kB\n",
+                 cases[i].kb);
+        if (*cases[i].kb) assert_int_equal(scratch_write(&proc, "meminfo", text, strlen(text)), 0);
+        list(fake_vendor());
+        assert_int_equal(listed.shared_memory, cases[i].integrated);
+        assert_int_equal(gpu_open(fake_vendor(), &backend_cuda, "cuda:0", &options, &device, &error),
+                         OPENPI_OK);
+        assert_int_equal(device->shared_memory, cases[i].integrated);
+        fake.memory += UINT64_C(3) << 30;  /* in use */
+        assert_int_equal(gpu_memory(device, &unused, &total, &error), OPENPI_OK);
+        fake.memory -= UINT64_C(3) << 30;
+        assert_true(total == UINT64_C(1) << 32);
+        if (unused != cases[i].unused) fail_msg("case %zu: %llu unused", i, (unsigned long long)unused);
+        gpu_close(device);
+        assert_int_equal(fake.alive, 0);
+    }
+    scratch_close(&proc);
 }
 
 /* Each driver call that listing needs fails, as on a card that fell off the bus and on one without free
@@ -153,6 +195,7 @@ static void build_first(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_card_that_answers), cmocka_unit_test(path_of_a_card),
+        cmocka_unit_test(an_integrated_card),
         cmocka_unit_test(a_card_that_does_not),
         cmocka_unit_test(no_card), cmocka_unit_test(build_first),
     };

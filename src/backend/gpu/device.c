@@ -361,6 +361,7 @@ static openpi_status open_ordinal(const gpu_vendor *vendor, gpu_driver *driver, 
     self->base.backend = backend;
     self->ordinal = ordinal;
     self->facts = facts;
+    self->base.shared_memory = facts.integrated;
     snprintf(self->name, sizeof self->name, "%.12s:%d", vendor->name, ordinal);
     pthread_mutex_init(&self->running, NULL);
     pthread_mutex_init(&self->losing, NULL);
@@ -423,7 +424,9 @@ static void describe(const gpu_vendor *vendor, const gpu_driver *driver, int ord
     gpu_facts facts;
     char why[160];
     vendor->learn(driver, ordinal, vendor->modules, &facts);
-    *out = (openpi_device){.memory_bytes = facts.report.memory_bytes, .usable = !facts.reason[0]};
+    *out = (openpi_device){.memory_bytes = facts.report.memory_bytes,
+                           .usable = !facts.reason[0],
+                           .shared_memory = facts.integrated};
     snprintf(out->name, sizeof out->name, "%.12s:%d", vendor->name, ordinal);
     snprintf(out->description, sizeof out->description, "%s", facts.description);
     snprintf(out->reason, sizeof out->reason, "%s", facts.reason);

@@ -121,6 +121,8 @@ typedef struct gpu_facts {
     char reason[256];                      /* why it cannot be used; "": it can                             */
     size_t shared_bytes;                   /* most shared memory a block may have                           */
     int overlap;                           /* 1: launches may start early (gpu_launch.overlap)              */
+    int integrated;                        /* 1: its memory is the host's, and allocate_host gives memory
+                                              that kernels reach at the same address                        */
 } gpu_facts;
 
 /* A kernel family of this build. */

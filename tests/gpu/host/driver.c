@@ -16,12 +16,39 @@ enum { NO_MEMORY = 1, WRONG = 2, LOST = 3, MEMORY_BYTES = 1 << 30, SIZE_BYTES = 
 
 /* ---- what is taken and given back ---------------------------------------------------------------------- */
 
-static atomic_int alive, replays;
-static atomic_size_t device_bytes;
+static atomic_int alive, replays, copies;
+static atomic_size_t device_bytes, pinned_bytes, most_bytes, up_bytes, down_bytes, memory_bytes;
+static atomic_int integrated = -1;         /* -1: as the environment says */
 
 int host_alive(void) { return atomic_load(&alive); }
 int host_replays(void) { return atomic_load(&replays); }
 size_t host_device_bytes(void) { return atomic_load(&device_bytes); }
+size_t host_pinned_bytes(void) { return atomic_load(&pinned_bytes); }
+
+void host_integrate(int on) { atomic_store(&integrated, on); }
+int host_is_integrated(void) {
+    int on = atomic_load(&integrated);
+    return on < 0 ? getenv("HOST_INTEGRATED") != NULL : on;
+}
+
+void host_set_memory(size_t bytes) { atomic_store(&memory_bytes, bytes); }
+static size_t all_memory(void) {
+    size_t set = atomic_load(&memory_bytes);
+    return set ? set : MEMORY_BYTES;
+}
+
+static size_t taken(void) { return host_device_bytes() + host_pinned_bytes(); }
+
+void host_count(void) {
+    atomic_store(&up_bytes, 0);
+    atomic_store(&down_bytes, 0);
+    atomic_store(&copies, 0);
+    atomic_store(&most_bytes, taken());
+}
+host_counts host_counted(void) {
+    return (host_counts){atomic_load(&up_bytes), atomic_load(&down_bytes), atomic_load(&most_bytes),
+                         atomic_load(&copies)};
+}
 
 static int take(void **out, size_t bytes) {
     *out = calloc(1, bytes);
@@ -74,31 +101,58 @@ static int enter(const gpu_driver *driver, void *context) { return (void)driver,
 
 /* ---- memory: a block's size stands before it ----------------------------------------------------------- */
 
+/* What device memory may still grow by: on an integrated device pinned memory is of the same bytes. */
+static size_t left(void) {
+    size_t used = host_is_integrated() ? taken() : host_device_bytes();
+    return used < all_memory() ? all_memory() - used : 0;
+}
 static int memory_info(const gpu_driver *driver, size_t *unused, size_t *total) {
-    return (void)driver, *total = MEMORY_BYTES, *unused = MEMORY_BYTES - host_device_bytes(), 0;
+    return (void)driver, *total = all_memory(), *unused = left(), 0;
+}
+static int take_block(size_t bytes, atomic_size_t *sum, void **out) {
+    void *block;
+    if (take(&block, bytes + SIZE_BYTES)) return NO_MEMORY;
+    *(size_t *)block = bytes;
+    atomic_fetch_add(sum, bytes);
+    size_t most = atomic_load(&most_bytes), now = taken();
+    while (now > most && !atomic_compare_exchange_weak(&most_bytes, &most, now)) continue;
+    *out = (char *)block + SIZE_BYTES;
+    return 0;
+}
+static int give_block(const gpu_driver *driver, atomic_size_t *sum, void *memory) {
+    void *block = (char *)memory - SIZE_BYTES;
+    atomic_fetch_sub(sum, *(size_t *)block);
+    return give(driver, block);
 }
 static int allocate(const gpu_driver *driver, gpu_address *address, size_t bytes) {
-    void *block;
+    void *memory;
     (void)driver;
-    if (bytes > MEMORY_BYTES - host_device_bytes() || take(&block, bytes + SIZE_BYTES)) return NO_MEMORY;
-    atomic_fetch_add(&device_bytes, bytes);
-    *(size_t *)block = bytes;
-    *address = (gpu_address)(uintptr_t)block + SIZE_BYTES;
+    if (bytes > left() || take_block(bytes, &device_bytes, &memory)) return NO_MEMORY;
+    *address = (gpu_address)(uintptr_t)memory;
     return 0;
 }
 static int release(const gpu_driver *driver, gpu_address address) {
-    void *block = (void *)(uintptr_t)(address - SIZE_BYTES);
-    atomic_fetch_sub(&device_bytes, *(size_t *)block);
-    return give(driver, block);
+    return give_block(driver, &device_bytes, (void *)(uintptr_t)address);
 }
 static int allocate_host(const gpu_driver *driver, void **memory, size_t bytes) {
-    return (void)driver, take(memory, bytes);
+    (void)driver;
+    if (host_is_integrated() && bytes > left()) return NO_MEMORY;
+    return take_block(bytes, &pinned_bytes, memory);
+}
+static int release_host(const gpu_driver *driver, void *memory) {
+    return give_block(driver, &pinned_bytes, memory);
 }
 static int upload(const gpu_driver *driver, gpu_address to, const void *from, size_t bytes, void *stream) {
-    return (void)driver, (void)stream, memcpy((void *)(uintptr_t)to, from, bytes), 0;
+    (void)driver, (void)stream;
+    atomic_fetch_add(&up_bytes, bytes);
+    atomic_fetch_add(&copies, 1);
+    return memcpy((void *)(uintptr_t)to, from, bytes), 0;
 }
 static int download(const gpu_driver *driver, void *to, gpu_address from, size_t bytes, void *stream) {
-    return (void)driver, (void)stream, memcpy(to, (const void *)(uintptr_t)from, bytes), 0;
+    (void)driver, (void)stream;
+    atomic_fetch_add(&down_bytes, bytes);
+    atomic_fetch_add(&copies, 1);
+    return memcpy(to, (const void *)(uintptr_t)from, bytes), 0;
 }
 static int fill(const gpu_driver *driver, gpu_address to, unsigned char value, size_t bytes, void *stream) {
     return (void)driver, (void)stream, memset((void *)(uintptr_t)to, value, bytes), 0;
@@ -250,7 +304,7 @@ void host_driver_open(gpu_driver *driver) {
         .allocate = allocate,
         .release = release,
         .allocate_host = allocate_host,
-        .release_host = give,
+        .release_host = release_host,
         .upload = upload,
         .download = download,
         .fill = fill,

@@ -24,10 +24,27 @@ extern const gpu_vendor gpu_vendor_host;
 typedef enum host_condition { HOST_RUNS, HOST_STALLED, HOST_LOST } host_condition;
 void host_become(host_condition what);
 
+/* From the next opening on: the device is integrated, so that pinned memory is taken from the same bytes as
+ * device memory, and kernels reach it. A program starts so where the environment has HOST_INTEGRATED. */
+void host_integrate(int on);
+int host_is_integrated(void);
+/* Of the device's memory; 0: 1 GiB again. */
+void host_set_memory(size_t bytes);
+
 void host_driver_open(gpu_driver *driver);
-/* What was taken from the driver and not given back; bytes of device memory among it; replays of graphs. */
+/* What was taken from the driver and not given back; bytes of device memory among it, and of pinned memory;
+ * replays of graphs. */
 int host_alive(void);
 size_t host_device_bytes(void);
+size_t host_pinned_bytes(void);
 int host_replays(void);
+/* Since the last host_count: bytes copied to the device and back, how many copies, and the most bytes of
+ * device and pinned memory at once. */
+typedef struct host_counts {
+    size_t up, down, most;
+    int copies;
+} host_counts;
+void host_count(void);
+host_counts host_counted(void);
 
 #endif

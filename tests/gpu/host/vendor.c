@@ -14,6 +14,7 @@ static void learn(const gpu_driver *driver, int ordinal, const gpu_module *modul
     driver->memory_info(driver, &unused, &total);
     *out = (gpu_facts){.description = "the processor, as a GPU",
                        .shared_bytes = HOST_SHARED_BYTES,
+                       .integrated = host_is_integrated(),
                        .report = {.name = "Host",
                                   .driver = "C11",
                                   .multiprocessors = HOST_PROCESSORS,

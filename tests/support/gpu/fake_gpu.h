@@ -40,6 +40,8 @@ static struct {
                                     clusters; both 0: the driver has no function that tells                */
     asked_launch asked, asked_single;      /* the launch it was asked about last                           */
     int capability;              /* the device's, times ten; 0: 9.0                                        */
+    int integrated;              /* 1: its memory is the host's                                            */
+    const char *proc;            /* in place of /proc                                                      */
     int multiprocessors, shared_bytes;                                 /* on the device; 0: 132, 227 KB */
     void (*on_launch)(const cuda_launch *launch, const void *arguments);       /* NULL: none                */
     int capturing, captured;     /* nodes of the graph so far                                              */
@@ -102,6 +104,7 @@ static int fake_attribute(int *value, int attribute, int device) {
     *value = attribute == CUDA_DEVICE_MAJOR             ? (fake.capability ? fake.capability / 10 : 9)
              : attribute == CUDA_DEVICE_MINOR           ? fake.capability % 10
              : attribute == CUDA_DEVICE_MULTIPROCESSORS ? multiprocessors
+             : attribute == CUDA_DEVICE_INTEGRATED      ? fake.integrated
              : fake.shared_bytes                        ? fake.shared_bytes
                                                         : 227 << 10;
     return called("device_attribute");
@@ -352,6 +355,7 @@ static int fake_open(gpu_driver *driver, char *why, size_t why_bytes) {
     (void)why, (void)why_bytes;
     assert_non_null(library);
     *library = fake_library;
+    library->proc = fake.proc;
     if (fake.clusters || fake.single_blocks) library->max_clusters = fake_most_clusters;
     cuda_driver_over(library, driver);     /* which frees it */
     return 0;

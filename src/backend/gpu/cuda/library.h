@@ -40,6 +40,7 @@ enum {
     CUDA_ATTRIBUTE_OVERLAP = 6,             /* start while the kernel before still runs                     */
     CUDA_DEVICE_CORE_KHZ = 13,
     CUDA_DEVICE_MULTIPROCESSORS = 16,
+    CUDA_DEVICE_INTEGRATED = 18,            /* its memory is the host's                                     */
     CUDA_DEVICE_MEMORY_KHZ = 36,
     CUDA_DEVICE_CACHE_BYTES = 38,
     CUDA_DEVICE_MAJOR = 75,
@@ -112,6 +113,8 @@ enum {
 
 typedef struct cuda_library {
     void *handle;                          /* dlopen's handle                                               */
+    int integrated;                        /* the device whose context was opened                           */
+    const char *proc;                      /* a test's own root in place of /proc; NULL: none               */
 #define X(member, symbol, needed, parameters) int (*member) parameters;
     CUDA_LIBRARY_LIST(X)
 #undef X

@@ -11,8 +11,21 @@
 #include "backend/gpu/cuda/chips.h"
 #include "backend/gpu/cuda/library.h"
 #include "backend/gpu/cuda/weight_tile.h"
+#include "base/free_memory.h"
 
 static const cuda_library *library_of(const gpu_driver *driver) { return driver->library; }
+
+static int ask(const cuda_library *library, int attribute, int device, int *code) {
+    int value = 0;
+    if (!*code) *code = library->device_attribute(&value, attribute, device);
+    return *code ? 0 : value;
+}
+
+/* As ask, but the driver need not know. */
+static int ask_kindly(const cuda_library *library, int attribute, int device) {
+    int code = 0;
+    return ask(library, attribute, device, &code);
+}
 
 /* ---- errors ----------------------------------------------------------------------------------------- */
 
@@ -33,7 +46,6 @@ static const char *error_text(const gpu_driver *driver, int code) {
 #define PASSED_LIST(X)                                                                                      \
     X(device_count, (const gpu_driver *d, int *count), device_count(count))                                 \
     X(enter, (const gpu_driver *d, void *context), context_set(context))                                    \
-    X(memory_info, (const gpu_driver *d, size_t *unused, size_t *total), memory_info(unused, total))        \
     X(allocate, (const gpu_driver *d, gpu_address *address, size_t bytes), allocate(address, bytes))        \
     X(release, (const gpu_driver *d, gpu_address address), release(address))                                \
     X(allocate_host, (const gpu_driver *d, void **memory, size_t bytes), allocate_host(memory, bytes, 0))   \
@@ -80,11 +92,23 @@ static void driver_close(gpu_driver *driver) {
 }
 
 static int context_open(const gpu_driver *driver, int ordinal, void **context) {
-    const cuda_library *library = library_of(driver);
+    cuda_library *library = driver->library;
     int device, code = library->device_get(&device, ordinal);
+    if (!code) library->integrated = ask_kindly(library, CUDA_DEVICE_INTEGRATED, device);
     if (!code) code = library->context_retain(context, device);
     if (code) *context = NULL;
     return code;
+}
+
+/* Where memory is the host's, the driver leaves out what the kernel would give back: cached pages of files,
+ * most of the memory after a checkpoint was copied. */
+static int memory_info(const gpu_driver *driver, size_t *unused, size_t *total) {
+    const cuda_library *library = library_of(driver);
+    int code = library->memory_info(unused, total);
+    if (code || !library->integrated) return code;
+    const uint64_t available = available_memory_at(library->proc ? library->proc : "/proc");
+    if (available > *unused) *unused = available < *total ? (size_t)available : *total;
+    return 0;
 }
 
 static void context_close(const gpu_driver *driver, int ordinal) {
@@ -181,6 +205,7 @@ void cuda_driver_over(cuda_library *library, gpu_driver *driver) {
         .error_text = error_text,
         .context_open = context_open,
         .context_close = context_close,
+        .memory_info = memory_info,
         .module_function = module_function,
         .launch = launch_kernel,
 #define X(member, parameters, call) .member = pass_##member,
@@ -212,18 +237,6 @@ static int open_driver(gpu_driver *driver, char *why, size_t why_bytes) {
 
 enum { OLDEST_MAJOR = 8, HOPPER_MAJOR = 9 };
 
-static int ask(const cuda_library *library, int attribute, int device, int *code) {
-    int value = 0;
-    if (!*code) *code = library->device_attribute(&value, attribute, device);
-    return *code ? 0 : value;
-}
-
-/* As ask, but the driver need not know. */
-static int ask_kindly(const cuda_library *library, int attribute, int device) {
-    int code = 0;
-    return ask(library, attribute, device, &code);
-}
-
 static int read_facts(const cuda_library *library, int ordinal, gpu_facts *f, int *version) {
     device_facts *report = &f->report;
     size_t bytes = 0;
@@ -243,6 +256,7 @@ static int read_facts(const cuda_library *library, int ordinal, gpu_facts *f, in
     report->core_mhz = ask_kindly(library, CUDA_DEVICE_CORE_KHZ, device) * 1e-3;
     report->memory_mhz = ask_kindly(library, CUDA_DEVICE_MEMORY_KHZ, device) * 1e-3;
     f->overlap = report->capability_major >= HOPPER_MAJOR;
+    f->integrated = ask_kindly(library, CUDA_DEVICE_INTEGRATED, device) > 0;
     return 0;
 }
 
