@@ -148,6 +148,7 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     note_formats(e, &types);
     TRY(model_load(e->checkpoint, e->device, types, e->off, e->pool, report_loading, (void *)(uintptr_t)o,
                    &e->model, error));
+    if (e->device->shared_memory) tensors_forget_pages(e->checkpoint->tensors);
     tensors_close_files(e->checkpoint->tensors);
     e->model->tuning = e->tuning;
     return OPENPI_OK;

@@ -31,7 +31,7 @@ struct openpi_session {
     plan *rtc_plans[PLAN_KINDS];
     call_kinds rtc_kinds[PLAN_KINDS];
     plan_inputs in;                      /* the host's copy of the inputs                                  */
-    void *host;                          /* its memory; NULL where device memory is host memory            */
+    void *host;                          /* its memory; NULL for the processor, which reads the plan's     */
     openpi_sample samples[OPENPI_MAX_BATCH]; /* of the call that runs                                      */
     openpi_rtc rtc[OPENPI_MAX_BATCH];    /* the same, defaults resolved                                    */
     call_counts last;                    /* of the newest call                                             */

@@ -88,7 +88,8 @@ static openpi_status draft(openpi_engine *engine, const openpi_session_options *
                         .max_prompt = s->options.max_prompt,
                         .state_every_step = state_every_step,
                         .rtc = s->options.rtc,
-                        .known = most_known(engine, &s->options)};
+                        .known = most_known(engine, &s->options),
+                        .inputs_apart = engine->device->shared_memory};
     TRY(plan_create(engine->model, &shape, PLAN_ORDINARY, &s->plan, error));
     TRY(call_kinds_open(&s->kinds, s->plan, error));
     TRY(draft_rtc(s, &shape, error));
@@ -105,12 +106,20 @@ static void close_draft(openpi_session *s) {
     }
 }
 
+/* 1 where the device has a copy of the inputs. */
+static int is_staged(const openpi_session *s) { return s->host && !s->plan->shape.inputs_apart; }
+
 /* The inputs from the block's start to `end`. */
 static openpi_status upload_inputs(openpi_session *s, const void *end, openpi_error *error) {
     device *device = s->engine->device;
-    if (!s->host) return OPENPI_OK;
+    if (!is_staged(s)) return OPENPI_OK;
     return device->backend->upload(device, s->plan->buffers.in.start, s->in.start,
                                    (size_t)((const char *)end - s->in.start), error);
+}
+
+/* Of plan_bind. */
+static void *inputs_of_plan(const openpi_session *s) {
+    return s->plan->shape.inputs_apart ? s->host : NULL;
 }
 
 /* The plans of real-time chunking over the session's memory: their part of the setup, and recordings. */
@@ -119,7 +128,7 @@ static openpi_status bind_rtc(openpi_session *s, openpi_error *error) {
     for (int kind = 0; kind < PLAN_KINDS; kind++) {
         plan *plan = s->rtc_plans[kind];
         if (!plan) continue;
-        TRY(plan_bind(plan, s->memory, error));
+        TRY(plan_bind(plan, s->memory, inputs_of_plan(s), error));
         TRY(device->backend->run(device, plan_setup(plan), s->work, NULL, error));
         TRY(call_kinds_record(&s->rtc_kinds[kind], s->work, error));
     }
@@ -132,9 +141,9 @@ static openpi_status take_memory(openpi_session *s, openpi_error *error) {
     size_t work = work_bytes(s);
     TRY(backend->allocate(device, s->plan->device_bytes, "the session's buffers", &s->memory, error));
     if (work) TRY(backend->allocate(device, work, "the session's work block", &s->work, error));
-    TRY(plan_bind(s->plan, s->memory, error));
     if (backend->allocate_host)
-        TRY(backend->allocate_host(device, s->in.bytes, "the session's staging", &s->host, error));
+        TRY(backend->allocate_host(device, s->in.bytes, "the session's inputs", &s->host, error));
+    TRY(plan_bind(s->plan, s->memory, inputs_of_plan(s), error));
     arena bind = {s->host ? s->host : s->plan->buffers.in.start, 0};
     call_lay_out(&s->in, &bind, s->plan);
     call_fill(s->plan, &s->in.tables, NULL, NULL, 0);
@@ -343,7 +352,7 @@ typedef struct call_copies {
 /* Adds the host's inputs from … end, which have the same place in the device's block. */
 static void copy_up(const openpi_session *s, const void *from, const void *end, call_copies *copies) {
     ptrdiff_t at = (const char *)from - s->in.start, bytes = (const char *)end - (const char *)from;
-    if (s->host && bytes > 0)
+    if (is_staged(s) && bytes > 0)
         copies->up[copies->count++] = (device_copy){s->plan->buffers.in.start + at, from, (size_t)bytes};
 }
 

@@ -104,14 +104,15 @@ typedef struct backend {
     openpi_status (*allocate)(device *device, size_t bytes, const char *what, void **out,
                               openpi_error *error);
     void (*release)(device *device, void *memory);
-    /* Host memory that the device copies from quickly. NULL where device memory is host memory: the session
-     * then fills its inputs in place and upload copies nothing onto itself. */
+    /* Host memory that the device copies from quickly, zeroed. NULL for the processor: the session then fills
+     * its inputs in place. Where device.shared_memory is 1, ops may have it as operands, and the session's
+     * inputs are there alone. upload and download copy nothing onto itself. */
     openpi_status (*allocate_host)(device *device, size_t bytes, const char *what, void **out,
                                    openpi_error *error);
     void (*release_host)(device *device, void *memory);
     /* Ordered with all other calls on the device (except replay); may return before the copy is done.
      * Ordinary memory at `from` may be reused when it returns; memory of allocate_host once a run, a download
-     * or a replay without `up` has returned. */
+     * or a replay with `up` NULL has returned. */
     openpi_status (*upload)(device *device, void *to, const void *from, size_t bytes, openpi_error *error);
     /* Returns when the bytes are there. */
     openpi_status (*download)(device *device, void *to, const void *from, size_t bytes, openpi_error *error);
@@ -159,8 +160,8 @@ typedef struct backend {
                             openpi_error *error);
     /* Copies `up` to the device, runs what is recorded, copies `down` back (may be NULL): queued at once
      * in an order of the recording's own, and waited for once. When it returns, all has happened. Replays
-     * of different recordings do not wait for each other. With `up` a replay does not wait either for what
-     * the device was asked for before; without (up_count 0) it does. */
+     * of different recordings do not wait for each other. With `up`, be it of no copies, a replay does not
+     * wait either for what the device was asked for before; where `up` is NULL it does. */
     openpi_status (*replay)(device *device, struct recording *recording, const device_copy *up, int up_count,
                             const device_copy *down, double *stage_ms, openpi_error *error);
     void (*forget)(device *device, struct recording *recording);

@@ -77,6 +77,13 @@ openpi_status file_reader_read(const file_reader *reader, const char *path, uint
     return OPENPI_OK;
 }
 
+void file_forget_pages(const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+}
+
 openpi_status file_read(const char *path, size_t limit, char **data, size_t *bytes, openpi_error *error) {
     int fd;
     size_t size, at = 0;

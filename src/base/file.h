@@ -20,6 +20,9 @@ void file_reader_close(file_reader *reader);
 openpi_status file_reader_read(const file_reader *reader, const char *path, uint64_t from, size_t bytes,
                                void *to, openpi_error *error);
 
+/* Asks the kernel to drop the pages that it has cached of a file; it need not. */
+void file_forget_pages(const char *path);
+
 /* Reads a whole regular file of at most `limit` bytes into *data (malloc; one 0 byte follows the end). */
 openpi_status file_read(const char *path, size_t limit, char **data, size_t *bytes, openpi_error *error);
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/convert.h"
+#include "base/file.h"
 #include "base/report.h"
 #include "checkpoint/source.h"
 #include "checkpoint/tensor_names.h"
@@ -227,6 +228,12 @@ const char *tensors_file(const tensors *tensors, int index, uint64_t *bytes) {
     const owned *o = tensors->stores;
     for (; index >= files_of(o); o++) index -= files_of(o);
     return o->functions->file(o->store, index, bytes);
+}
+
+void tensors_forget_pages(const tensors *tensors) {
+    uint64_t bytes;
+    for (int i = tensors_files(tensors) - 1; i >= 0; i--)
+        file_forget_pages(tensors_file(tensors, i, &bytes));
 }
 
 void tensors_close_files(tensors *tensors) {

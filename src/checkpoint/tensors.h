@@ -106,6 +106,8 @@ static inline void tensor_read_bf16(const tensor *tensor, int64_t first, int64_t
 
 /* The sentence of the first read that failed, if one has. Not while another thread reads. */
 openpi_status tensors_check(const tensors *tensors, openpi_error *error);
+/* Lets the kernel's cached pages of the files go: for where device memory is what they take. */
+void tensors_forget_pages(const tensors *tensors);
 /* Closes the files. Names and shapes stay; what is not in memory can no longer be read. */
 void tensors_close_files(tensors *tensors);
 

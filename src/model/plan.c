@@ -85,7 +85,8 @@ static void lay_out_parts(plan *plan, arena *arena, size_t I, size_t P, size_t T
     b->scores = arena_take(arena, larger(of_images, of_caches) * sizeof(float));
 }
 
-static void lay_out(plan *plan, arena *arena) {
+/* `inputs`: NULL, or an arena of their own. */
+static void lay_out(plan *plan, arena *arena, struct arena *inputs) {
     const model *m = plan->model;
     const openpi_dims *d = &m->dims;
     const plan_shape *s = &plan->shape;
@@ -99,7 +100,7 @@ static void lay_out(plan *plan, arena *arena) {
     size_t vw = (size_t)d->vision_width;
     size_t columns = (size_t)plan_columns(plan);
 
-    call_lay_out(&b->in, arena, plan);
+    call_lay_out(&b->in, inputs ? inputs : arena, plan);
     b->velocity = arena_take(arena, actions * sizeof(float));
     b->rope = arena_take(arena, (size_t)b->cache_capacity * (size_t)d->head_dim * sizeof(float));
     b->temb = arena_take(arena, columns * width * sizeof(float));
@@ -172,22 +173,22 @@ openpi_status plan_create(const model *model, const plan_shape *shape, plan_kind
         return status;
     }
     schedule_times(p);
-    arena unbound = {FIRST_PLACE, 0};
-    lay_out(p, &unbound);
+    arena unbound = {FIRST_PLACE, 0}, inputs = unbound;
+    lay_out(p, &unbound, shape->inputs_apart ? &inputs : NULL);
     p->device_bytes = unbound.used;
     build(p);
     *out = p;
     return OPENPI_OK;
 }
 
-openpi_status plan_bind(plan *plan, void *memory, openpi_error *error) {
+openpi_status plan_bind(plan *plan, void *memory, void *inputs, openpi_error *error) {
     const device *device = plan->model->device;
     const plan_buffers *b = &plan->buffers;
-    arena bind = {memory, 0};
+    arena bind = {memory, 0}, apart = {inputs, 0};
     int width = plan->model->dims.expert_width, steps = plan->shape.steps, columns = plan_columns(plan);
     size_t temb_bytes = (size_t)columns * (size_t)width * sizeof(float);
     size_t rope_bytes = (size_t)b->cache_capacity * (size_t)plan->model->dims.head_dim * sizeof(float);
-    lay_out(plan, &bind);
+    lay_out(plan, &bind, inputs ? &apart : NULL);
     build(plan);
     float *host = malloc(larger(temb_bytes, rope_bytes));
     if (!host) return report_no_memory(error, larger(temb_bytes, rope_bytes), "the schedule");

@@ -31,6 +31,7 @@ typedef struct plan_shape {
     int state_every_step;        /* 1: π0's state token in every step, as upstream runs it; 0: in the first */
     int rtc;                     /* 1: buffers for real-time chunking                                      */
     int known;                   /* with rtc: most known actions of a sample; 0: the model takes none      */
+    int inputs_apart;            /* 1: the inputs are no part of the plan's memory                         */
 } plan_shape;
 
 /* Row tables of one segment. The host fills them in its copy of the block, the device reads its own copy. */
@@ -57,7 +58,8 @@ typedef struct call_tables {
 } call_tables;
 
 /* Everything that comes with a call, in one block: filled on the host, uploaded in one piece. Pictures are
- * last, so that absent ones cost nothing. The host's and the device's copy have the same layout. */
+ * last, so that absent ones cost nothing. The host's and the device's copy have the same layout; where device
+ * memory is host memory, there is one copy. */
 typedef struct plan_inputs {
     call_tables tables;
     float *state;                /* [batch][32]                                                            */
@@ -114,8 +116,9 @@ typedef struct plan {
  * Plans of one shape have the same buffers at the same places. */
 openpi_status plan_create(const model *model, const plan_shape *shape, plan_kind kind, plan **out,
                           openpi_error *error);
-/* Lays the buffers out in `memory` (device, device_bytes) and builds the ops anew; their choices stay. */
-openpi_status plan_bind(plan *plan, void *memory, openpi_error *error);
+/* Lays the buffers out in `memory` (device, device_bytes) and builds the ops anew; their choices stay.
+ * `inputs`: where shape.inputs_apart, memory that host and device reach; else NULL. */
+openpi_status plan_bind(plan *plan, void *memory, void *inputs, openpi_error *error);
 void plan_close(plan *plan);
 
 /* The next op, zeroed but for what every op has. Its name is a literal. */

@@ -104,14 +104,16 @@ void gpu_release_host(device *device, void *memory) {
 openpi_status gpu_upload(device *device, void *to, const void *from, size_t bytes, openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
     TRY(gpu_enter(self, error));
-    if (bytes) GPU(upload, "uploading", (gpu_address)(uintptr_t)to, from, bytes, self->stream);
+    if (bytes && to != from)
+        GPU(upload, "uploading", (gpu_address)(uintptr_t)to, from, bytes, self->stream);
     return OPENPI_OK;
 }
 
 openpi_status gpu_download(device *device, void *to, const void *from, size_t bytes, openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
     TRY(gpu_enter(self, error));
-    if (bytes) GPU(download, "downloading", to, (gpu_address)(uintptr_t)from, bytes, self->stream);
+    if (bytes && to != from)
+        GPU(download, "downloading", to, (gpu_address)(uintptr_t)from, bytes, self->stream);
     GPU(stream_wait, "waiting for a download", self->stream);
     return OPENPI_OK;
 }

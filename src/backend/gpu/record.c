@@ -206,11 +206,12 @@ openpi_status gpu_replay(device *device, struct recording *r, const device_copy 
     gpu_device *self = (gpu_device *)device;
     void *stream = replay_stream(self, r);
     TRY(gpu_enter(self, error));
-    if (!up_count) GPU(stream_wait, "waiting for uploads", self->stream);
+    if (!up) GPU(stream_wait, "waiting for uploads", self->stream);
     for (int i = 0; i < up_count; i++)
         GPU(upload, "uploading", (gpu_address)(uintptr_t)up[i].to, up[i].from, up[i].bytes, stream);
     GPU(graph_launch, "launching the graph", r->exec, stream);
-    if (down) GPU(download, "downloading", down->to, (gpu_address)(uintptr_t)down->from, down->bytes, stream);
+    if (down && down->to != down->from)
+        GPU(download, "downloading", down->to, (gpu_address)(uintptr_t)down->from, down->bytes, stream);
     GPU(stream_wait, "running the graph", stream);
     r->replayed = 1;
     int code = stage_ms ? read_stages(self, r->events, r->stages, r->stage_count, stage_ms) : 0;
