@@ -133,8 +133,8 @@ static const option_row options[] = {
      "worker threads (default: every processor this process may use)",
      .offset = AT(threads), .low = 1, .high = 1024},
     {OPTION_TEXT, "isa", "NAME",
-     "highest CPU instructions to use: avx2, avx512, avx512_bf16 or amx, all of x86 (default: the best that "
-     "the CPU runs)", .offset = AT(isa)},
+     "highest CPU instructions to use: avx2, avx512, avx512_vnni, avx512_bf16 or amx, all of x86 "
+     "(default: the best that the CPU runs)", .offset = AT(isa)},
     {OPTION_TEXT, "path", "NAME",
      "kernels of a GPU: hopper or portable (default: the best that it runs)", .offset = AT(path)},
     {OPTION_FLAG, "pin", NULL, "pin each worker thread to one processor", .offset = AT(pin)},

@@ -13,7 +13,7 @@
 
 /* The names that this machine's architecture knows. */
 #if defined(__x86_64__)
-#define LEVELS "reference, avx2, avx512, avx512_bf16 or amx"
+#define LEVELS "reference, avx2, avx512, avx512_vnni, avx512_bf16 or amx"
 #else
 #define LEVELS "reference"
 #endif

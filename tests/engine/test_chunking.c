@@ -52,7 +52,7 @@ static openpi_engine *engine_open(const char *model, const char *isa, openpi_dty
 /* ---- samples do not touch each other ---------------------------------------------------------------- */
 
 static void each_is_as_alone(void **state) {
-    static const char *const isas[] = {"reference", "avx2", "avx512", "avx512_bf16", "amx"};
+    static const char *const isas[] = {"reference", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
     static const char *const models[] = {"odd:pi0", "odd:pi05"};
     static mixed m;
     (void)state;

@@ -20,7 +20,7 @@ enum { DIMS = OPENPI_ACTION_DIM, SIDE = OPENPI_IMAGE_SIZE, PICTURE = SIDE * SIDE
 #define LENGTH(table) (sizeof(table) / sizeof *(table))
 #define FILE_NAME "model.safetensors"
 
-static const char *const levels[] = {"reference", "avx2", "avx512", "avx512_bf16", "amx"};
+static const char *const levels[] = {"reference", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
 static openpi_error error = OPENPI_ERROR_INIT;
 static scratch place; /* folders pi0 and pi05: checkpoints, to be damaged */
 

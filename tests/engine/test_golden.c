@@ -12,7 +12,7 @@
 
 #include "verify_rows.h"
 
-static const char *const isas[] = {"reference", "avx2", "avx512", "avx512_bf16", "amx"};
+static const char *const isas[] = {"reference", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
 static const char *const models[] = {"pi0_tiny", "pi0_tiny_droid", "pi05_tiny",      "pi0_odd",
                                      "pi05_odd", "pi0_tiny_batch", "pi05_tiny_batch"};
 static const struct {

@@ -66,7 +66,7 @@ static openpi_sample sample(int cameras, int prompt, int which) {
 
 /* ---- engines ---------------------------------------------------------------------------------------- */
 
-static const char *const isas[] = {"reference", "avx2", "avx512", "avx512_bf16", "amx"};
+static const char *const isas[] = {"reference", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
 enum { ISAS = sizeof isas / sizeof *isas };
 
 typedef struct setting {

@@ -159,7 +159,8 @@ typedef struct rows_problem {
     op op;
 } rows_problem;
 
-/* Ordinary rows, zeros of both signs, a NaN, an infinity, one huge channel, numbers too small for codes. */
+/* Ordinary rows, zeros of both signs, a NaN, an infinity, one huge channel, numbers too small for codes, and
+ * one like the weights of output 0: where k is large its sum is more than fp32 holds. */
 static rows_problem *rows_make(int k) {
     rows_problem *p = calloc(1, sizeof *p);
     assert_non_null(p);
@@ -175,6 +176,7 @@ static rows_problem *rows_make(int k) {
             if (r == 3 && i == k - 1) *x = -INFINITY;
             if (r == 4 && i == 0) *x = 1e6f;
             if (r == 5) *x *= 0x1p-120f;
+            if (r == 6) *x = (float)p->codes[i];
         }
     p->op = (op){.kind = OP_LINEAR_RESIDUAL, .type = DTYPE_F32};
     p->op.linear_residual = (op_linear_residual){.rows = {.capacity = A_ROWS, .count = &p->count},
@@ -227,19 +229,41 @@ static void definitions_multiply_integers(void **state) {
     }
 }
 
-/* Sums of these rows stay below 2²⁴, so that fp32 holds them: every level gives the definition's bits. */
+static void read_codes(const void *context, int row, int count, void *out) {
+    const matrix *w = context;
+    memcpy(out, (const char *)w->data + (size_t)row * (size_t)w->k, (size_t)count * (size_t)w->k);
+}
+
+/* The op's weights as the device's kernels read them; free. */
+static void *rows_pack(rows_problem *p, device *device) {
+    const matrix own = p->op.linear_residual.weight;
+    const matrix_source source = {read_codes, &own};
+    void *to = aligned_alloc(64, (backend_cpu.matrix_bytes(device, &own) + 63) / 64 * 64);
+    void *scratch = malloc(backend_cpu.matrix_scratch(device, &own) + 1);
+    assert_true(to && scratch);
+    must(backend_cpu.matrix_pack(device, &own, 0, backend_cpu.matrix_blocks(device, &own), &source, to,
+                                 scratch, &error));
+    free(scratch);
+    p->op.linear_residual.weight.data = to;
+    return to;
+}
+
+/* Sums are integers on every level, so every level gives the definition's bits, however large they are. */
 static void levels_multiply_integers(void **state) {
     (void)state;
-    static const char *const levels[] = {"avx2", "avx512", "avx512_bf16", "amx"};
+    static const char *const levels[] = {"avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
     pool *pool;
     must(pool_create(2, 0, &pool, &error));
+    static const int widths[] = {37, 112, 337, 1013, WIDE};
     for (size_t l = 0; l < sizeof levels / sizeof *levels; l++)
-        for (int k = 37; k <= WIDE; k = k * 3 + 1) {
+        for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+            const int k = widths[w];
             const device_options options = {.isa = levels[l], .pool = pool};
             device *device;
             must(backend_cpu.open("cpu", &options, &device, &error));
             rows_problem *p = rows_make(k);
             rows_expect(p, k);
+            void *packed = rows_pack(p, device);
             void *work = aligned_alloc(64, (backend_cpu.work_bytes(device, &p->op, 1) + 63) / 64 * 64 + 64);
             must(backend_cpu.run(device, op_alone(&p->op), work, NULL, &error));
             for (int i = 0; i < A_ROWS * N; i++)
@@ -247,6 +271,7 @@ static void levels_multiply_integers(void **state) {
                     fail_msg("%s, k %d, row %d, output %d: %.9g, expected %.9g", device->path, k, i / N,
                              i % N, (double)p->x[i], (double)p->expected[i]);
             free(work);
+            free(packed);
             free(p);
             backend_cpu.close(device);
         }

@@ -245,7 +245,7 @@ static void int8_reaches_the_goldens(void **state) {
  * the definitions by rounding alone. */
 static void every_level_runs_8_bits(void **state) {
     (void)state;
-    static const char *const levels[] = {"reference", "avx2", "avx512", "avx512_bf16", "amx"};
+    static const char *const levels[] = {"reference", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         openpi_engine *e = open_engine("odd", levels[i], OPENPI_BF16, OPENPI_WEIGHTS_AUTO);
         for (weight_type w = 0; w < WEIGHT_TYPES; w++)

@@ -71,18 +71,36 @@ static inline void emulated_dpbf16ps(int to, int a, int b) {
     }
 }
 
+/* Four integers of a row by four of a column, 16 times. */
+static inline void emulated_dpbssd(int to, int a, int b) {
+    emulated_check();
+    for (int m = 0; m < 16; m++) {
+        int32_t sum[16];
+        const int8_t *row = (const int8_t *)emulated_tiles[a][m];
+        memcpy(sum, emulated_tiles[to][m], sizeof sum);
+        for (int k = 0; k < 64; k++) {
+            const int8_t *columns = (const int8_t *)emulated_tiles[b][k / 4] + k % 4;
+            for (int n = 0; n < 16; n++) sum[n] += row[k] * columns[4 * n];
+        }
+        memcpy(emulated_tiles[to][m], sum, sizeof sum);
+    }
+}
+
 #undef _tile_zero
 #undef _tile_loadd
 #undef _tile_stored
 #undef _tile_dpbf16ps
+#undef _tile_dpbssd
 #undef _tile_loadconfig
 #undef _tile_release
 #define _tile_zero emulated_zero
 #define _tile_loadd emulated_loadd
 #define _tile_stored emulated_stored
 #define _tile_dpbf16ps emulated_dpbf16ps
+#define _tile_dpbssd emulated_dpbssd
 #define _tile_loadconfig emulated_loadconfig
 #define _tile_release emulated_release
 #define cpu_bf16_bf16_amx cpu_bf16_bf16_amx_emulated
+#define cpu_int8_int8_amx cpu_int8_int8_amx_emulated
 
 #endif

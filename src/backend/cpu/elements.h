@@ -86,6 +86,51 @@ static void elements_store(const float *x, int count, void *out, dtype type) {
     }
 }
 
+/* ---- rows of integers ---------------------------------------------------------------------------------- */
+
+/* Zero times what is not finite is NaN, and a sum keeps it. */
+static uint32_t elements_int8_top(const float *x, int count, uint32_t top) {
+    vec largest = vec_set(0), zero = vec_set(0), strange = vec_set(0);
+    float sizes[2];
+    uint32_t bits;
+    for (int i = 0; i < count; i += 16) {
+        vec value = vec_load_n(x + i, count - i < 16 ? count - i : 16);
+        largest = vec_max(largest, vec_max(value, vec_sub(zero, value)));
+        strange = vec_fma(value, zero, strange);
+    }
+    sizes[0] = vec_top(largest), sizes[1] = vec_sum(strange);
+    memcpy(&bits, &sizes[isnan(sizes[1]) ? 1 : 0], sizeof bits);
+    bits &= UINT32_C(0x7fffffff);
+    return bits > top ? bits : top;
+}
+
+/* Codes are whole and a row's sum is below 2²⁴: fp32 holds it, whatever the order. */
+static int32_t elements_int8_codes(const float *x, int count, float inverse, int8_t *out) {
+    vec sum = vec_set(0), factor = vec_set(inverse);
+    if (!(inverse > 0)) {
+        memset(out, 0, (size_t)count);
+        return 0;
+    }
+    for (int i = 0; i < count; i += 16) {
+        int n = count - i < 16 ? count - i : 16;
+        vec code = vec_round(vec_mul(vec_load_n(x + i, n), factor));
+        sum = vec_add(sum, code);
+        vec_store_int8_n(out + i, code, n);
+    }
+    return (int32_t)vec_sum(sum);
+}
+
+static void elements_int8_scale(float *c, int count, const int32_t *bias, const float *rows,
+                                const float *columns) {
+    for (int half = 0; half < PANEL; half += HALF_PANEL) {
+        vec column = vec_load(columns + half);
+        for (int r = 0; r < count; r++) {
+            float *at = c + r * PANEL + half;
+            vec_store(at, vec_mul(vec_load_int32(at, bias[r]), vec_mul(vec_set(rows[r]), column)));
+        }
+    }
+}
+
 static void elements_read(const void *memory, size_t bytes) {
     vec sums[4] = {vec_set(0), vec_set(0), vec_set(0), vec_set(0)};
     for (size_t i = 0; i < bytes / sizeof(float); i += 64)
@@ -340,6 +385,9 @@ static void finish_qkv(const cpu_finish *f, int panel, int first_row, int rows, 
         .softmax = elements_softmax,        \
         .scale = elements_scale,            \
         .store = elements_store,            \
+        .int8_top = elements_int8_top,      \
+        .int8_codes = elements_int8_codes,  \
+        .int8_scale = elements_int8_scale,  \
         .read = elements_read,              \
         .linear = finish_linear,            \
         .gated = finish_gated,              \

@@ -23,7 +23,7 @@ enum {
     TILES = 8192,                /* rows · panels of C that a worker's scratch holds                      */
     FEW_BLOCKS = 8,              /* up to here a panel is read once and meets all rows                    */
     TASKS_A_THREAD = 8, CHUNKS = 16, ALIGN = 256, LINE = 64,
-    SCALES = SPAN * sizeof(float),         /* bytes of a span's scales                                    */
+    INTEGERS = SPAN * (sizeof(float) + sizeof(int32_t)),   /* bytes of a span's `integers`                */
     PATCH = 14, PATCHES = 16, PATCH_INPUTS = PATCH * PATCH * 3,
 };
 
@@ -36,6 +36,12 @@ typedef struct geometry {
     int own;
 } geometry;
 
+/* Rows that are made of integers. */
+typedef struct integers {
+    float *scales;               /* [row]                                                                 */
+    int32_t *bias;               /* [row] what B's bias adds to its sums                                  */
+} integers;
+
 typedef struct loop {
     const cpu_gemm *gemm;
     const cpu_product *product;
@@ -44,7 +50,7 @@ typedef struct loop {
     float pixel[256];            /* u8 to float, as ops.h defines it                                      */
     int floats;                  /* pictures are float                                                    */
     char *a;                     /* packed by all                                                         */
-    float *scales;               /* [SPAN] of the span's rows, where they are integers                    */
+    integers integers;           /* [SPAN] rows of the span                                               */
     char *workers;               /* [threads][worker_bytes]                                               */
     size_t worker_bytes;
 } loop;
@@ -53,7 +59,8 @@ typedef struct loop {
 typedef struct scratch {
     int32_t *packed;             /* [1] its own A is packed                                               */
     char *a, *segment;
-    float *c, *scales;           /* scales: of its own A                                                  */
+    float *c;
+    integers integers;           /* [SPAN] rows of its own A                                              */
 } scratch;
 
 static size_t align(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
@@ -62,25 +69,35 @@ static int divide(int n, int by) { return (n + by - 1) / by; }
 static int least(int a, int b) { return a < b ? a : b; }
 static int most(int a, int b) { return a > b ? a : b; }
 
+/* The type of rows before they are packed, or become integers. */
 static dtype a_type(const cpu_gemm *m) {
-    int bf16 = !m->patches && m->type == DTYPE_BF16 && m->kernels->product[1][m->weight->type];
+    int bf16 = !m->patches && m->type == DTYPE_BF16 && m->weight->input == INPUT_ACT &&
+               m->kernels->product[CPU_BF16][m->weight->type];
     return bf16 ? DTYPE_BF16 : DTYPE_F32;
 }
 
+/* 1: products sum integers. 0, although rows are integers: their codes are summed as numbers, for want of
+ * such a product. */
+static int sums_integers(const cpu_gemm *m) {
+    return m->weight->input == INPUT_INT8 && m->kernels->product[CPU_INT8][m->weight->type];
+}
+
 static const cpu_product *product_of(const cpu_gemm *m) {
-    return m->kernels->product[a_type(m) == DTYPE_BF16][m->weight->type];
+    cpu_input input = sums_integers(m) ? CPU_INT8 : a_type(m) == DTYPE_BF16 ? CPU_BF16 : CPU_F32;
+    return m->kernels->product[input][m->weight->type];
 }
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
+static integers integers_at(char *base) { return (integers){(float *)base, (int32_t *)base + SPAN}; }
+
 static scratch scratch_of(char *base, size_t *bytes) {
     size_t a = ALIGN, segment = a + align(OWN * sizeof(float) + MAX_BLOCK_ROWS * K_PAD * sizeof(float));
     size_t c = segment + align((size_t)MAX_BLOCK_ROWS * SEGMENT * sizeof(float));
-    size_t scales = c + align((size_t)(TILES + MAX_BLOCK_ROWS) * PANEL * sizeof(float));
-    if (bytes) *bytes = scales + align(SPAN * sizeof(float));
+    size_t own = c + align((size_t)(TILES + MAX_BLOCK_ROWS) * PANEL * sizeof(float));
+    if (bytes) *bytes = own + align(INTEGERS);
     if (!base) return (scratch){0};
-    return (scratch){(int32_t *)base, base + a, base + segment, (float *)(base + c),
-                     (float *)(base + scales)};
+    return (scratch){(int32_t *)base, base + a, base + segment, (float *)(base + c), integers_at(base + own)};
 }
 
 static int spans_of(int rows) { return most(divide(rows, SPAN), 1); }
@@ -88,13 +105,13 @@ static int spans_of(int rows) { return most(divide(rows, SPAN), 1); }
 static size_t packed_bytes(const cpu_gemm *m, int rows) {
     const cpu_product *p = product_of(m);
     return align((size_t)round_up(rows, p->row_step) * (size_t)round_up(m->weight->k, p->k_step) *
-                 dtype_bytes(a_type(m)));
+                 (size_t)p->a_bytes);
 }
 
 size_t cpu_gemm_bytes(const cpu_gemm *m) {
     size_t worker;
     scratch_of(NULL, &worker);
-    return packed_bytes(m, least(m->rows, SPAN)) + SCALES + worker * (size_t)pool_threads(m->pool);
+    return packed_bytes(m, least(m->rows, SPAN)) + INTEGERS + worker * (size_t)pool_threads(m->pool);
 }
 
 int cpu_gemm_streams(const cpu_gemm *m) {
@@ -138,22 +155,37 @@ static void normalise_segment(const loop *l, const cpu_statistics *statistics, i
 static void find_int8_rows(const loop *l, const cpu_statistics *statistics, int first, int rows,
                            char *segment, int8_row *out) {
     uint32_t tops[MAX_BLOCK_ROWS] = {0};
+    const cpu_elements *elements = l->gemm->kernels->elements;
     int k = l->gemm->weight->k;
     for (int at = 0; at < k; at += SEGMENT) {
         int count = least(k - at, SEGMENT);
         normalise_segment(l, statistics, first, rows, at, count, segment);
         for (int r = 0; r < rows; r++)
-            tops[r] = int8_row_top((const float *)segment + (size_t)r * SEGMENT, count, tops[r]);
+            tops[r] = elements->int8_top((const float *)segment + (size_t)r * SEGMENT, count, tops[r]);
     }
     for (int r = 0; r < rows; r++) out[r] = int8_row_of(tops[r]);
 }
 
-/* Rows first … first+rows-1 to a packed block; `scales`: the block's. */
-static void pack_block(const loop *l, int first, int rows, char *to, char *segment, float *scales) {
+/* A segment's numbers become codes, at their place. */
+static void encode_segment(const loop *l, const int8_row *rows, int count, char *segment, int elements,
+                           int32_t *bias) {
+    const cpu_gemm *m = l->gemm;
+    for (int r = 0; r < count; r++) {
+        float *x = (float *)segment + (size_t)r * SEGMENT;
+        if (sums_integers(m))
+            bias[r] += l->product->bias *
+                       m->kernels->elements->int8_codes(x, elements, rows[r].inverse, (int8_t *)x);
+        else
+            int8_row_codes(rows[r], x, elements, x);
+    }
+}
+
+/* Rows first … first+rows-1 to a packed block; `integers`: the block's. */
+static void pack_block(const loop *l, int first, int rows, char *to, char *segment, integers integers) {
     const cpu_gemm *m = l->gemm;
     const void *from[MAX_BLOCK_ROWS];
     cpu_statistics statistics[MAX_BLOCK_ROWS];
-    int8_row integers[MAX_BLOCK_ROWS];
+    int8_row own[MAX_BLOCK_ROWS];
     size_t bytes = dtype_bytes(l->a_type), stored = (size_t)round_up(rows, l->product->row_step);
     int k = m->weight->k, int8 = m->weight->input == INPUT_INT8;
     if (m->patches) {
@@ -173,19 +205,22 @@ static void pack_block(const loop *l, int first, int rows, char *to, char *segme
         statistics[r] = m->kernels->elements->statistics(&m->norm, x_row(m, first + r), m->type, k);
         from[r] = segment + (size_t)r * SEGMENT * bytes;
     }
-    if (int8) find_int8_rows(l, statistics, first, rows, segment, integers);
-    for (int r = 0; int8 && r < rows; r++) scales[r] = integers[r].scale;
+    if (int8) find_int8_rows(l, statistics, first, rows, segment, own);
+    for (int r = 0; int8 && r < rows; r++) integers.scales[r] = own[r].scale, integers.bias[r] = 0;
     for (int at = 0; at < k; at += SEGMENT) {
         int count = least(k - at, SEGMENT);
         normalise_segment(l, statistics, first, rows, at, count, segment);
-        for (int r = 0; int8 && r < rows; r++)
-            int8_row_codes(integers[r], from[r], count, (float *)segment + (size_t)r * SEGMENT);
-        l->product->pack(to + (size_t)at * stored * bytes, from, rows, count);
+        if (int8) encode_segment(l, own, rows, segment, count, integers.bias);
+        l->product->pack(to + (size_t)at * stored * (size_t)l->product->a_bytes, from, rows, count);
     }
 }
 
 static char *block_at(const loop *l, char *a, int block) {
-    return a + (size_t)block * (size_t)l->g.block * (size_t)l->g.k * dtype_bytes(l->a_type);
+    return a + (size_t)block * (size_t)l->g.block * (size_t)l->g.k * (size_t)l->product->a_bytes;
+}
+
+static integers integers_from(integers all, int row) {
+    return (integers){all.scales + row, all.bias + row};
 }
 
 static int block_rows(const geometry *g, int block) { return least(g->block, g->rows - block * g->block); }
@@ -194,7 +229,7 @@ static void pack_task(void *argument, int task, int worker) {
     const loop *l = argument;
     scratch s = scratch_of(l->workers + (size_t)worker * l->worker_bytes, NULL);
     pack_block(l, l->g.first + task * l->g.block, block_rows(&l->g, task), block_at(l, l->a, task),
-               s.segment, l->scales + task * l->g.block);
+               s.segment, integers_from(l->integers, task * l->g.block));
 }
 
 /* ---- products ------------------------------------------------------------------------------------------ */
@@ -216,13 +251,18 @@ static cpu_ahead share_of(const loop *l, const char *piece, int i, int n) {
     return (cpu_ahead){piece + (size_t)from * LINE, to - from};
 }
 
-/* Sums of integers become numbers, in the order of ops.h. `scales`: of the tile's rows. */
-static void scale_tile(const matrix *w, int panel, const float *scales, int rows, float *c) {
+/* Sums of integers become numbers, in the order of ops.h. `own`: of the tile's rows. */
+static void scale_tile(const cpu_gemm *m, int panel, integers own, int rows, float *c) {
     int outputs[PANEL];
-    layout_columns(w, panel, outputs);
+    float scales[PANEL];
+    layout_columns(m->weight, panel, outputs);
+    for (int i = 0; i < PANEL; i++) scales[i] = outputs[i] < 0 ? 0 : m->weight->scales[outputs[i]];
+    if (sums_integers(m)) {
+        m->kernels->elements->int8_scale(c, rows, own.bias, own.scales, scales);
+        return;
+    }
     for (int r = 0; r < rows; r++)
-        for (int i = 0; i < PANEL; i++)
-            if (outputs[i] >= 0) c[r * PANEL + i] *= scales[r] * w->scales[outputs[i]];
+        for (int i = 0; i < PANEL; i++) c[r * PANEL + i] *= own.scales[r] * scales[i];
 }
 
 /* One piece of k over all tiles of a corner. */
@@ -234,7 +274,7 @@ static void run_cut(const loop *l, char *a, const scratch *s, corner t, int at) 
         int p = outer ? i / blocks : i % panels, b = outer ? i % blocks : i / panels;
         int panel = t.panel + p, block = t.block + b, rows = block_rows(g, block);
         size_t stored = (size_t)round_up(rows, l->product->row_step);
-        const char *a_at = block_at(l, a, block) + (size_t)at * stored * dtype_bytes(l->a_type);
+        const char *a_at = block_at(l, a, block) + (size_t)at * stored * (size_t)l->product->a_bytes;
         float *c = s->c + (single ? 0 : (size_t)((p * blocks + b) * g->block) * PANEL);
         cpu_ahead ahead = {NULL, 0};
         if (outer && p + 1 < panels)
@@ -243,7 +283,8 @@ static void run_cut(const loop *l, char *a, const scratch *s, corner t, int at) 
             ahead = share_of(l, panel_at(l, t.panel, at + cut), b, blocks);
         cpu_product_run(l->product, rows, cut, a_at, panel_at(l, panel, at), c, at != 0, ahead);
         if (last && l->gemm->weight->input == INPUT_INT8)
-            scale_tile(l->gemm->weight, panel, (g->own ? s->scales : l->scales) + block * g->block, rows, c);
+            scale_tile(l->gemm, panel,
+                       integers_from(g->own ? s->integers : l->integers, block * g->block), rows, c);
         if (last) l->gemm->finisher(&l->gemm->finish, panel, g->first + block * g->block, rows, c);
     }
 }
@@ -261,7 +302,7 @@ static void gemm_task(void *argument, int task, int worker) {
         if (!*s.packed)
             for (int b = 0; b < g->blocks; b++)
                 pack_block(l, g->first + b * g->block, block_rows(g, b), block_at(l, a, b), s.segment,
-                           s.scales + b * g->block);
+                           integers_from(s.integers, b * g->block));
         *s.packed = 1;
     }
     if (l->product->enter) l->product->enter();
@@ -296,7 +337,7 @@ static void share_blocks(geometry *g, const cpu_product *p, const cpu_blocking *
             double task = group * chunk * (1 + p->a_cost / group + p->b_cost / chunk);
             double cost = task * (divide(tasks, threads) + (threads > 1 ? 0.5 : 0));
             if (group * chunk * g->block > TILES || (best > 0 && cost >= best)) continue;
-            if (fit && chunk > 1 && (int64_t)chunk * g->block * g->cut * (int64_t)sizeof(bf16) > fit)
+            if (fit && chunk > 1 && (int64_t)chunk * g->block * g->cut * p->a_bytes > fit)
                 continue;
             best = cost;
             g->group = group;
@@ -315,7 +356,8 @@ static geometry plan_span(const loop *l, int first, int rows) {
                   .panels = layout_panels(m->weight)};
     g.block = round_up(divide(rows, divide(rows, p->rows)), p->row_step);
     g.blocks = divide(rows, g.block);
-    g.cut = g.blocks == 1 ? g.k : round_up(divide(g.k, divide(g.k, k_block)), K_PAD);
+    g.cut = g.blocks == 1 ? g.k
+                          : round_up(divide(g.k, divide(g.k, k_block)), layout_k_step(m->weight->type));
     g.own = !by->share && (size_t)round_up(rows, p->row_step) * (size_t)g.k <= OWN;
     if (g.blocks <= FEW_BLOCKS)
         share_stream(&g, by->tasks ? by->tasks : TASKS_A_THREAD, pool_threads(m->pool));
@@ -334,8 +376,9 @@ void cpu_gemm_run(const cpu_gemm *m, void *work) {
         for (int i = 0; i < 256; i++) l.pixel[i] = (float)i / 255.0f * 2.0f - 1.0f;
     }
     scratch_of(NULL, &l.worker_bytes);
-    l.scales = (float *)((char *)work + packed_bytes(m, least(m->rows, SPAN)));
-    l.workers = (char *)l.scales + SCALES;
+    char *integers = (char *)work + packed_bytes(m, least(m->rows, SPAN));
+    l.integers = integers_at(integers);
+    l.workers = integers + INTEGERS;
     int span = round_up(divide(m->rows, spans_of(m->rows)), MAX_BLOCK_ROWS);
     for (int first = 0; first < m->rows; first += span) {
         l.g = plan_span(&l, first, least(span, m->rows - first));

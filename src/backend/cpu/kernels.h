@@ -4,8 +4,9 @@
  * Operands of a product
  *   A   a block of rows, packed by product.pack.
  *   B   panels of 32 columns. bf16: [k/2][32][2], pairs of k beside each other, k padded with zeros to a
- *       multiple of 32; f32: [k][32]. Weights, keys and values all have this one form (layout.h).
- *   C   fp32 [rows][32].
+ *       multiple of 32; f32: [k][32]. Weights, keys and values all have this one form (layout.h). Integers
+ *       of 8 bits, for rows of integers: [k/4][32][4], k padded to a multiple of 64, `bias` added to each.
+ *   C   fp32 [rows][32]; of rows of integers int32, exact but for the bias.
  * A row's result depends neither on the number of rows in its block nor on how k is cut: every element of
  * C is summed over k in ascending order, whatever the block. */
 #ifndef CPU_KERNELS_H
@@ -14,7 +15,10 @@
 #include "base/sanitizer.h"
 #include "ops/reference.h"
 
-enum { PANEL = 32, HALF_PANEL = 16, K_PAD = 32, MAX_BLOCK_ROWS = 32 };
+enum { PANEL = 32, HALF_PANEL = 16, K_PAD = 32, INT8_K_PAD = 64, MAX_BLOCK_ROWS = 32 };
+
+/* What the rows of A are, before they are packed. */
+typedef enum cpu_input { CPU_F32, CPU_BF16, CPU_INT8, CPU_INPUTS } cpu_input;
 
 /* Lines of memory that a later call reads: a kernel may prefetch them. */
 typedef struct cpu_ahead {
@@ -27,6 +31,7 @@ typedef struct cpu_product {
     int row_step;                /* a block is stored with its rows rounded up to this                     */
     int k_step;                  /* k of a call is a multiple of this                                      */
     int a_bytes, b_bytes;        /* bytes of an element                                                    */
+    int bias;                    /* integers: what is added to B's, so that none is negative; 0: nothing    */
     int k_block;                 /* k that a block of A and a panel of B are best cut to                   */
     int panels;                  /* most panels that share one pass over A                                 */
     int panel_outer;             /* 1: a panel stays in L1 while blocks of A are read; 0: the reverse      */
@@ -99,6 +104,12 @@ typedef struct cpu_elements {
                     dtype p_type);
     void (*scale)(const void *x, dtype x_type, int count, float scale, void *out, dtype type);
     void (*store)(const float *x, int count, void *out, dtype type);
+    /* Rows of integers (ops/int8_rows.h): bits of the largest magnitude, or of one above, or of a NaN where a
+     * number is not finite; codes, at the place of x too, and their sum. */
+    uint32_t (*int8_top)(const float *x, int count, uint32_t top);
+    int32_t (*int8_codes)(const float *x, int count, float inverse, int8_t *out);
+    /* c[row][32]: sums of integers become numbers, (sum - bias[row])·(rows[row]·columns[i]). */
+    void (*int8_scale)(float *c, int count, const int32_t *bias, const float *rows, const float *columns);
     /* Reads a multiple of 1 KB and keeps nothing: the memory's speed. */
     void (*read)(const void *memory, size_t bytes);
     cpu_finisher linear, gated, residual, qkv, velocity;
@@ -108,7 +119,7 @@ typedef struct cpu_elements {
 
 typedef struct cpu_kernels {
     const cpu_elements *elements;
-    const cpu_product *product[2][WEIGHT_TYPES];   /* [A is bf16][format of B]; NULL: there is none        */
+    const cpu_product *product[CPU_INPUTS][WEIGHT_TYPES];  /* [A][format of B]; NULL: there is none        */
 } cpu_kernels;
 
 #endif

@@ -17,8 +17,15 @@ static inline int round_up(int n, int step) { return (n + step - 1) / step * ste
 static inline int panels_of(int n) { return (n + PANEL - 1) / PANEL; }
 static inline int halves_of(int n) { return (n + HALF_PANEL - 1) / HALF_PANEL; }
 
+/* Pieces of a panel begin at multiples of this; its k is padded to one, but for fp32. */
+static inline int layout_k_step(weight_type type) {
+    return weight_formats[type].bits == 8 ? INT8_K_PAD : K_PAD;
+}
+
 /* k as stored in a panel. */
-static inline int layout_k(weight_type type, int k) { return type == WEIGHT_BF16 ? round_up(k, K_PAD) : k; }
+static inline int layout_k(weight_type type, int k) {
+    return type == WEIGHT_F32 ? k : round_up(k, layout_k_step(type));
+}
 
 int layout_panels(const matrix *matrix);
 /* The logical row of each column of a panel, -1 for none. */

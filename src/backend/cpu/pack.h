@@ -48,4 +48,22 @@ static inline void pack_bf16_pairs(void *to, const void *const *rows, int count,
             out[(size_t)(k / 2) * (size_t)count + (size_t)i] = ((const bf16 *)rows[i])[k - 1];
 }
 
+/* [k/4][rows] of four integers. */
+static inline void pack_int8_quads(void *to, const void *const *rows, int count, int k) {
+    uint32_t *out = to, *last = out + (size_t)(k / 4) * (size_t)count;
+    transpose_words(out, rows, count, k / 4, (size_t)count);
+    for (int i = 0; k % 4 && i < count; i++) {
+        last[i] = 0;
+        memcpy(last + i, (const char *)rows[i] + k / 4 * 4, (size_t)(k % 4));
+    }
+}
+
+/* [k/4][rows][4] of integers, each as 16 bits. */
+static inline void pack_int16_quads(void *to, const void *const *rows, int count, int k) {
+    int16_t *out = to;
+    for (int at = 0; at < k; at += 4)
+        for (int i = 0; i < count; i++)
+            for (int j = at; j < at + 4; j++) *out++ = j < k ? ((const int8_t *)rows[i])[j] : 0;
+}
+
 #endif

@@ -7,30 +7,38 @@
 
 enum { ALIGN = 256 };
 
+/* The kernels that read its panels; NULL: there are none. */
+static const cpu_product *product_of(const cpu_kernels *kernels, const matrix *m) {
+    if (m->input == INPUT_INT8) return kernels->product[CPU_INT8][m->type];
+    const cpu_product *floats = kernels->product[CPU_F32][m->type];
+    return floats ? floats : kernels->product[CPU_BF16][m->type];
+}
+
+/* Codes of 8 bits and their padding. */
+static void add_bias(char *to, size_t bytes, int bias) {
+    for (size_t i = 0; bias && i < bytes; i++) to[i] = (char)(to[i] + bias);
+}
+
 void cpu_pack_panel(const cpu_kernels *kernels, const matrix *m, const void *const rows[PANEL], char *to) {
-    int pairs = m->type == WEIGHT_BF16, words = pairs ? m->k / 2 : m->k;
-    uint32_t *end = (uint32_t *)to + (size_t)words * PANEL;
-    size_t rest = layout_panel_bytes(m->type, m->k) - (size_t)words * PANEL * sizeof *end;
-    kernels->elements->columns((uint32_t *)to, rows, words);
+    const cpu_product *product = product_of(kernels, m);
+    size_t bytes = weight_row_bytes(&weight_formats[m->type], m->k), whole = bytes / sizeof(uint32_t);
+    uint32_t *end = (uint32_t *)to + whole * PANEL;
+    size_t rest = layout_panel_bytes(m->type, m->k) - whole * PANEL * sizeof *end;
+    kernels->elements->columns((uint32_t *)to, rows, (int)whole);
     if (rest) memset(end, 0, rest);
-    if (pairs && m->k & 1)
-        for (int c = 0; c < PANEL; c++)
-            if (rows[c]) memcpy(end + c, (const char *)rows[c] + (size_t)words * sizeof *end, sizeof(bf16));
+    whole *= sizeof *end;
+    for (int c = 0; bytes > whole && c < PANEL; c++)
+        if (rows[c]) memcpy(end + c, (const char *)rows[c] + whole, bytes - whole);
+    if (product) add_bias(to, layout_panel_bytes(m->type, m->k), product->bias);
 }
 
-static int has_product(const cpu_kernels *kernels, weight_type type) {
-    return kernels->product[0][type] || kernels->product[1][type];
-}
-
-int cpu_in_rows(const cpu_kernels *kernels, const matrix *m) {
-    return m->raw || !has_product(kernels, m->type);
-}
+int cpu_in_rows(const cpu_kernels *kernels, const matrix *m) { return m->raw || !product_of(kernels, m); }
 
 /* A matrix as its product sees it. */
 static matrix seen(const cpu_kernels *kernels, const matrix *m) {
     matrix own = *m;
     own.raw = 0;
-    if (!has_product(kernels, m->type)) own.type = WEIGHT_F32;
+    if (!product_of(kernels, m)) own.type = WEIGHT_F32;
     return own;
 }
 
@@ -48,7 +56,7 @@ static size_t packed_bytes(const cpu_kernels *kernels, const matrix *m) {
 
 /* A thread's columns of a panel, decoded. */
 static size_t decoded_bytes(const cpu_kernels *kernels, const matrix *m) {
-    return has_product(kernels, m->type) ? 0 : align(PANEL * (size_t)m->k * sizeof(float));
+    return product_of(kernels, m) ? 0 : align(PANEL * (size_t)m->k * sizeof(float));
 }
 
 size_t cpu_raw_bytes(const cpu_kernels *kernels, pool *pool, const op *op) {
@@ -88,7 +96,7 @@ static void panel_task(void *argument, int panel, int worker) {
     layout_columns(m, panel, rows);
     for (int c = 0; c < PANEL; c++) {
         columns[c] = rows[c] < 0 ? NULL : (const char *)m->data + (size_t)rows[c] * row_bytes;
-        if (rows[c] < 0 || has_product(l->kernels, m->type)) continue;
+        if (rows[c] < 0 || product_of(l->kernels, m)) continue;
         columns[c] = decoded + (size_t)c * (size_t)m->k;
         decode_row(m, rows[c], decoded + (size_t)c * (size_t)m->k);
     }

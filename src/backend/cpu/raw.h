@@ -1,6 +1,6 @@
 /* Weights that lie row-major in memory, because they are raw or because a level has no product for their
- * format: they are packed, decoded where they have to be, before every product that reads them. Decoded
- * weights are fp32; where the product takes integer rows they are the codes, and gemm.c scales the sums. */
+ * format and rows: they are packed, decoded where they have to be, before every product that reads them.
+ * Decoded weights are fp32; where rows are integers they are the codes, and gemm.c scales the sums. */
 #ifndef CPU_RAW_H
 #define CPU_RAW_H
 

@@ -1,13 +1,14 @@
-/* Product bf16 · bf16 by AMX tiles.
+/* Products bf16 · bf16 and int8 · int8 by AMX tiles.
  *
  *              16 columns   16 columns
  *             ┌───────────┬───────────┐     Tiles 0 … 3 accumulate 32 rows × 32 columns. For each
- *   16 rows   │  tile 0   │  tile 1   │     32 of k: two tiles of A (4, 5) and two of B (6, 7),
- *   16 rows   │  tile 2   │  tile 3   │     each used twice.
+ *   16 rows   │  tile 0   │  tile 1   │     64 bytes of k, 32 bf16 or 64 integers: two tiles of
+ *   16 rows   │  tile 2   │  tile 3   │     A (4, 5) and two of B (6, 7), each used twice.
  *             └───────────┴───────────┘
  *
- *   A   block [k/32][rows/16][16][32]: a tile is 1 KB in one piece.
- *   B   panel [k/2][32][2]: rows of a tile, 16 pairs, are 128 bytes apart, the panel's other half between.
+ *   A   block [k/64 bytes][rows/16][16][64 bytes]: a tile is 1 KB in one piece.
+ *   B   panel [k/4 bytes][32][4 bytes]: rows of a tile, of 16 words, are 128 bytes apart, the panel's other
+ *       half between.
  *
  * Note: cutting k so that operands stay in L1 is slower, since C is then stored and loaded instead. Faster
  * is that the rows of A that are read again for every panel fit L2: 13 blocks of 2048 run at twice the
@@ -18,8 +19,8 @@
 
 #include "backend/cpu/x86/kernels.h"
 
-enum { ROWS = 32, TILE_ROWS = 16, TILE_BYTES = 64, TILE_K = 32, A_TILE = TILE_ROWS * TILE_K };
-enum { B_STEP = TILE_K * PANEL, B_STRIDE = 128 };
+enum { ROWS = 32, TILE_ROWS = 16, TILE_BYTES = 64, A_TILE = TILE_ROWS * TILE_BYTES };
+enum { B_STEP = TILE_BYTES * PANEL, B_STRIDE = 128, B_HALF = 64 };
 enum { C_STRIDE = PANEL * 4, C_TILE_ROW = TILE_ROWS * PANEL };
 
 typedef struct tile_config {
@@ -37,7 +38,16 @@ static void enter(void) { _tile_loadconfig(&config); }
 
 static void leave(void) { _tile_release(); }
 
-static void run_16(int k, const bf16 *a, const bf16 *b, float *c, int accumulate) {
+#define TILE_INLINE static inline __attribute__((always_inline))
+
+/* Sums of tile `to`: a macro, for the instructions name their tiles. */
+#define DOT(int8, to, a, b)                       \
+    do {                                          \
+        if (int8) _tile_dpbssd(to, a, b);         \
+        else _tile_dpbf16ps(to, a, b);            \
+    } while (0)
+
+TILE_INLINE void run_16(int int8, int bytes, const char *a, const char *b, float *c, int accumulate) {
     if (accumulate) {
         _tile_loadd(0, c, C_STRIDE);
         _tile_loadd(1, c + 16, C_STRIDE);
@@ -45,21 +55,21 @@ static void run_16(int k, const bf16 *a, const bf16 *b, float *c, int accumulate
         _tile_zero(0);
         _tile_zero(1);
     }
-    for (int i = 0; i < k; i += TILE_K, a += A_TILE, b += B_STEP) {
-        for (int line = 0; line < 32; line++)
-            _mm_prefetch((const char *)(b + 8 * B_STEP) + line * 64, _MM_HINT_T0);
+    for (int i = 0; i < bytes; i += TILE_BYTES, a += A_TILE, b += B_STEP) {
+        for (int line = 0; line < 32; line++) _mm_prefetch(b + 8 * B_STEP + line * 64, _MM_HINT_T0);
         _tile_loadd(4, a, TILE_BYTES);
         _tile_loadd(6, b, B_STRIDE);
-        _tile_loadd(7, b + 32, B_STRIDE);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(7, b + B_HALF, B_STRIDE);
+        DOT(int8, 0, 4, 6);
+        DOT(int8, 1, 4, 7);
     }
     _tile_stored(0, c, C_STRIDE);
     _tile_stored(1, c + 16, C_STRIDE);
 }
 
-static void run_32(int k, const bf16 *a, const bf16 *b, float *c, int accumulate, cpu_ahead ahead) {
-    int each = (ahead.lines * TILE_K + k - 1) / k;
+TILE_INLINE void run_32(int int8, int bytes, const char *a, const char *b, float *c, int accumulate,
+                        cpu_ahead ahead) {
+    int each = (ahead.lines * TILE_BYTES + bytes - 1) / bytes;
     if (accumulate) {
         _tile_loadd(0, c, C_STRIDE);
         _tile_loadd(1, c + 16, C_STRIDE);
@@ -71,17 +81,17 @@ static void run_32(int k, const bf16 *a, const bf16 *b, float *c, int accumulate
         _tile_zero(2);
         _tile_zero(3);
     }
-    for (int i = 0; i < k; i += TILE_K, a += 2 * A_TILE, b += B_STEP) {
+    for (int i = 0; i < bytes; i += TILE_BYTES, a += 2 * A_TILE, b += B_STEP) {
         for (int line = 0; line < each && ahead.lines; line++, ahead.lines--, ahead.from += TILE_BYTES)
             _mm_prefetch(ahead.from, _MM_HINT_T1);
         _tile_loadd(4, a, TILE_BYTES);
         _tile_loadd(6, b, B_STRIDE);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, b + 32, B_STRIDE);
-        _tile_dpbf16ps(1, 4, 7);
+        DOT(int8, 0, 4, 6);
+        _tile_loadd(7, b + B_HALF, B_STRIDE);
+        DOT(int8, 1, 4, 7);
         _tile_loadd(5, a + A_TILE, TILE_BYTES);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
+        DOT(int8, 2, 5, 6);
+        DOT(int8, 3, 5, 7);
     }
     _tile_stored(0, c, C_STRIDE);
     _tile_stored(1, c + 16, C_STRIDE);
@@ -89,38 +99,52 @@ static void run_32(int k, const bf16 *a, const bf16 *b, float *c, int accumulate
     _tile_stored(3, c + C_TILE_ROW + 16, C_STRIDE);
 }
 
-static void run(int rows, int k, const void *a, const void *b, float *c, int accumulate, cpu_ahead ahead) {
+static void bf16_run(int rows, int k, const void *a, const void *b, float *c, int accumulate,
+                     cpu_ahead ahead) {
     if (rows > TILE_ROWS)
-        run_32(k, a, b, c, accumulate, ahead);
+        run_32(0, k * (int)sizeof(bf16), a, b, c, accumulate, ahead);
     else
-        run_16(k, a, b, c, accumulate);
+        run_16(0, k * (int)sizeof(bf16), a, b, c, accumulate);
+}
+
+static void int8_run(int rows, int k, const void *a, const void *b, float *c, int accumulate,
+                     cpu_ahead ahead) {
+    if (rows > TILE_ROWS)
+        run_32(1, k, a, b, c, accumulate, ahead);
+    else
+        run_16(1, k, a, b, c, accumulate);
 }
 
 /* Rows that fill up a tile are zero: what they give is never read, but must not be slow or trap. */
-static void pack(void *to, const void *const *rows, int count, int k) {
-    bf16 *out = to;
+static void pack_bytes(char *out, const void *const *rows, int count, int bytes) {
     int stored = (count + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
-    for (int i = 0; i < k; i += TILE_K)
-        for (int r = 0; r < stored; r++, out += TILE_K) {
-            int n = r >= count ? 0 : k - i < TILE_K ? k - i : TILE_K;
-            if (n == TILE_K) {
-                memcpy(out, (const bf16 *)rows[r] + i, TILE_K * sizeof *out);
+    for (int i = 0; i < bytes; i += TILE_BYTES)
+        for (int r = 0; r < stored; r++, out += TILE_BYTES) {
+            int n = r >= count ? 0 : bytes - i < TILE_BYTES ? bytes - i : TILE_BYTES;
+            if (n == TILE_BYTES) {
+                memcpy(out, (const char *)rows[r] + i, TILE_BYTES);
                 continue;
             }
-            if (n) memcpy(out, (const bf16 *)rows[r] + i, (size_t)n * sizeof *out);
-            memset(out + n, 0, (size_t)(TILE_K - n) * sizeof *out);
+            if (n) memcpy(out, (const char *)rows[r] + i, (size_t)n);
+            memset(out + n, 0, (size_t)(TILE_BYTES - n));
         }
 }
+
+static void bf16_pack(void *to, const void *const *rows, int count, int k) {
+    pack_bytes(to, rows, count, k * (int)sizeof(bf16));
+}
+
+static void int8_pack(void *to, const void *const *rows, int count, int k) { pack_bytes(to, rows, count, k); }
 
 /* Operands of every sign and size: zeros would flatter, for a processor clocks down with the bits that
  * toggle. */
 static double peak(long loops) {
-    bf16 operands[4][TILE_ROWS * TILE_K];
+    enum { TILE = A_TILE / sizeof(bf16) };
+    bf16 operands[4][TILE];
     uint32_t random = 1;
-    for (int i = 0; i < 4 * TILE_ROWS * TILE_K; i++) {
+    for (int i = 0; i < 4 * TILE; i++) {
         random = random * 1664525 + 1013904223;
-        operands[i / (TILE_ROWS * TILE_K)][i % (TILE_ROWS * TILE_K)] =
-            (bf16)((random >> 16 & 0x81ff) | 0x3e00);
+        operands[i / TILE][i % TILE] = (bf16)((random >> 16 & 0x81ff) | 0x3e00);
     }
     __asm__ volatile("" : : "r"(operands) : "memory");    /* the compiler does not see what tile loads read */
     enter();
@@ -142,7 +166,10 @@ static double peak(long loops) {
     return (double)loops * 4 * 16 * 16 * 32 * 2;
 }
 
-const cpu_product cpu_bf16_bf16_amx = {
-    .rows = ROWS, .row_step = TILE_ROWS, .k_step = TILE_K, .a_bytes = 2, .b_bytes = 2,
-    .k_block = 2048, .panels = 24, .panel_outer = 1, .a_fit = 1200000, .a_cost = 4, .b_cost = 4,
-    .pack = pack, .run = run, .enter = enter, .leave = leave, .peak = peak};
+#define TILE_PRODUCT(type, bytes)                                                                           \
+    .rows = ROWS, .row_step = TILE_ROWS, .k_step = TILE_BYTES / bytes, .a_bytes = bytes, .b_bytes = bytes,  \
+    .k_block = 4096 / bytes, .panels = 24, .panel_outer = 1, .a_fit = 1200000, .a_cost = 4, .b_cost = 4,    \
+    .pack = type##_pack, .run = type##_run, .enter = enter, .leave = leave
+
+const cpu_product cpu_bf16_bf16_amx = {TILE_PRODUCT(bf16, 2), .peak = peak};
+const cpu_product cpu_int8_int8_amx = {TILE_PRODUCT(int8, 1)};

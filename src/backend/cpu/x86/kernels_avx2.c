@@ -1,5 +1,5 @@
-/* The level of AVX2 and FMA: fp32 products, bf16 weights widened on the fly, and the element-by-element
- * functions.
+/* The level of AVX2 and FMA: fp32 products, bf16 weights widened on the fly, products of integers,
+ * and the element-by-element functions.
  *
  * Sixteen registers hold 6 rows × 16 columns, so a panel is done in two halves. */
 #include "backend/cpu/broadcast.h"
@@ -30,6 +30,24 @@ BROADCAST_INLINE reg reg_odd(const char *b) {
 
 #include "backend/cpu/x86/broadcast_f32.h"
 
+typedef __m256i ireg;
+
+BROADCAST_INLINE ireg ireg_zero(void) { return _mm256_setzero_si256(); }
+BROADCAST_INLINE ireg ireg_add(ireg a, ireg b) { return _mm256_add_epi32(a, b); }
+BROADCAST_INLINE ireg ireg_set(const int64_t *x) { return _mm256_set1_epi64x(*x); }
+BROADCAST_INLINE ireg ireg_multiply(ireg a, ireg b) { return _mm256_madd_epi16(a, b); }
+BROADCAST_INLINE ireg ireg_widen(const char *b) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)b));
+}
+BROADCAST_INLINE void ireg_store_sum(float *c, ireg x, ireg y, int accumulate) {
+    ireg sum = _mm256_permute4x64_epi64(_mm256_hadd_epi32(x, y), 0xd8), *to = (ireg *)c;
+    if (accumulate) sum = _mm256_add_epi32(sum, _mm256_loadu_si256(to));
+    _mm256_storeu_si256(to, sum);
+}
+
+#include "backend/cpu/x86/broadcast_int8.h"
+
 const cpu_product cpu_f32_f32_avx2 = BROADCAST_PRODUCT(f32, 4, 1);
 const cpu_product cpu_f32_bf16_avx2 = BROADCAST_PRODUCT(bf16, 2, 2);
+const cpu_product cpu_int8_int8_avx2 = BROADCAST_INT8;
 const cpu_elements cpu_elements_avx2 = ELEMENTS_TABLE;

@@ -145,6 +145,27 @@ static inline void vec_store_bf16_n(uint16_t *p, vec x, int count) {
     memcpy(p, part, (size_t)count * sizeof *part);
 }
 
+/* Whole numbers -127 … 127. */
+static inline void vec_store_int8_n(int8_t *p, vec x, int count) {
+    __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high));
+    words = _mm256_permute4x64_epi64(words, 0xd8);
+    __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    int8_t part[16];
+    if (count >= 16) {
+        _mm_storeu_si128((__m128i *)p, bytes);
+        return;
+    }
+    _mm_storeu_si128((__m128i *)part, bytes);
+    memcpy(p, part, (size_t)count);
+}
+/* Sixteen int32 less a number, rounded to nearest even. */
+static inline vec vec_load_int32(const void *p, int32_t less) {
+    __m256i by = _mm256_set1_epi32(less);
+    __m256i low = _mm256_loadu_si256(p), high = _mm256_loadu_si256((const __m256i *)p + 1);
+    return VEC_EACH(_mm256_cvtepi32_ps(_mm256_sub_epi32(low, by)),
+                    _mm256_cvtepi32_ps(_mm256_sub_epi32(high, by)));
+}
+
 /* even[0], odd[0], even[1], odd[1] … as bf16. */
 static inline __m256i vec_bf16_pairs_half(__m256 even, __m256 odd) {
     __m256i upper = _mm256_and_si256(vec_bf16_half(odd), _mm256_set1_epi32((int)0xffff0000));

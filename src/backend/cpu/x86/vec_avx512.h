@@ -82,6 +82,15 @@ static inline void vec_store_bf16_n(uint16_t *p, vec x, int count) {
     _mm256_mask_storeu_epi16(p, vec_mask(count), vec_narrow(x));
 }
 
+/* Whole numbers -127 … 127. */
+static inline void vec_store_int8_n(int8_t *p, vec x, int count) {
+    _mm_mask_storeu_epi8(p, vec_mask(count), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
+}
+/* Sixteen int32 less a number, rounded to nearest even. */
+static inline vec vec_load_int32(const void *p, int32_t less) {
+    return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(p), _mm512_set1_epi32(less)));
+}
+
 /* even[0], odd[0], even[1], odd[1] … as bf16. */
 static inline void vec_store_bf16_pairs(uint32_t *p, vec even, vec odd) {
     __m512i upper = _mm512_and_si512(vec_bf16_bits(odd), _mm512_set1_epi32((int)0xffff0000));
