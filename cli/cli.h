@@ -13,7 +13,8 @@
 /* How every verb ends. */
 enum {
     END_FINE = 0,
-    END_CHECK = 1,               /* a check failed: verify, bench --against, ladder, tune's last          */
+    END_CHECK = 1,               /* a check failed: verify, bench --against, ladder, tune's last; actions
+                                    beyond a robot's limits                                               */
     END_USAGE = 2,               /* bad usage or input, or a result that cannot be written                */
     END_DEVICE = 3,              /* the machine: no such device, device lost, out of memory               */
     END_INTERRUPTED = 130,       /* SIGINT, SIGTERM or SIGHUP; see output.h                               */

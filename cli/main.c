@@ -58,6 +58,7 @@ int input_error(const verb *verb, const char *format, ...) {
 static int status_end(openpi_status status) {
     switch (status) {
     case OPENPI_OK: return END_FINE;
+    case OPENPI_BEYOND_LIMIT: return END_CHECK;
     case OPENPI_NO_DEVICE:
     case OPENPI_DEVICE_LOST:
     case OPENPI_NO_MEMORY:

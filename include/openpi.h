@@ -131,7 +131,8 @@ enum {
     X(OPENPI_DEVICE_LOST, 7, "device lost")                                \
     X(OPENPI_UNSUPPORTED, 8, "not supported")                              \
     X(OPENPI_SYSTEM, 9, "system error")                                    \
-    X(OPENPI_CANCELLED, 10, "cancelled")
+    X(OPENPI_CANCELLED, 10, "cancelled")                                   \
+    X(OPENPI_BEYOND_LIMIT, 11, "beyond a limit")
 
 typedef enum openpi_status {
 #define X(name, value, text) name = value,
@@ -499,6 +500,13 @@ OPENPI_API void openpi_policy_close(openpi_policy *policy);
 OPENPI_API openpi_status openpi_policy_default_prompt(openpi_policy *policy, const char *prompt,
                                                       openpi_error *error);
 
+/* What happens to an action beyond a limit of the robot's file (docs/robots.md, "Limits"). */
+typedef enum openpi_on_violation {
+    OPENPI_CLAMP = 0,            /* it becomes the nearest one within all limits                     */
+    OPENPI_HOLD = 1,             /* it and the rest of the chunk become the last one within all limits */
+    OPENPI_STOP = 2              /* nothing of the chunk leaves: OPENPI_BEYOND_LIMIT                 */
+} openpi_on_violation;
+
 typedef struct openpi_policy_info {
     size_t size;                 /* sizeof(openpi_policy_info)                                       */
     char robot[64];
@@ -513,13 +521,33 @@ typedef struct openpi_policy_info {
     char tokenizer_kind[24];     /* "sentencepiece" (tokenizer.model) or "tokenizer.json"            */
     char statistics[1024];       /* the norm_stats.json in use, its last 1023 bytes; "embedded": the library's
                                     own; "": none, or those of LeRobot's processors                  */
+    int limits;                  /* how many openpi_policy_get_limits gives; 0: none                 */
+    openpi_on_violation on_violation;
 } openpi_policy_info;
 
-#define OPENPI_POLICY_INFO_INIT {sizeof(openpi_policy_info), "", {"", "", ""}, 0, 0, 0, 0, 0, 0, "", "", ""}
+#define OPENPI_POLICY_INFO_INIT                                                                          \
+    {sizeof(openpi_policy_info), "", {"", "", ""}, 0, 0, 0, 0, 0, 0, "", "", "", 0, OPENPI_CLAMP}
 
 /* Fills *info. */
 OPENPI_API openpi_status openpi_policy_get_info(const openpi_policy *policy, openpi_policy_info *info,
                                                 openpi_error *error);
+
+/* Limits of the actions that a robot is sent, in their units; each is infinite where there is none. */
+typedef struct openpi_limits {
+    size_t size;                 /* sizeof(openpi_limits)                                            */
+    int count;                   /* how many there are; 0: nothing is limited                        */
+    openpi_on_violation on_violation;
+    double min[OPENPI_ACTION_DIM];             /* [action_dim]                                       */
+    double max[OPENPI_ACTION_DIM];             /* [action_dim]                                       */
+    double max_step[OPENPI_ACTION_DIM];        /* [action_dim] from one action to the next           */
+    double max_start_jump[OPENPI_ACTION_DIM];  /* [action_dim] of a chunk's first action from the state */
+} openpi_limits;
+
+#define OPENPI_LIMITS_INIT {sizeof(openpi_limits), 0, OPENPI_CLAMP, {0}, {0}, {0}, {0}}
+
+/* Fills *limits. */
+OPENPI_API openpi_status openpi_policy_get_limits(const openpi_policy *policy, openpi_limits *limits,
+                                                  openpi_error *error);
 
 /* As openpi_engine_note, of what the policy was opened with: statistics that are missing, cameras that were
  * found by their position only. The string is the policy's and valid until it is closed. */
@@ -732,10 +760,37 @@ OPENPI_API const double *openpi_request_state(const openpi_request *request, int
  * prepared state to relative actions, robot output transform (openpi src/openpi/transforms.py, Unnormalize
  * and AbsoluteActions). double as in openpi; LeRobot's arithmetic is float. `capacity`: doubles that
  * `actions` holds, at least horizon * action_dim, else OPENPI_BAD_ARGUMENT. A model action or a result that
- * is NaN or infinite is OPENPI_BAD_INPUT. */
+ * is NaN or infinite is OPENPI_BAD_INPUT. The robot's limits hold for what leaves; openpi_request_get_limited
+ * says what they changed. Actions that may not leave are OPENPI_BEYOND_LIMIT, and `actions` is untouched. */
 OPENPI_API openpi_status openpi_request_finish(const openpi_request *request, const float *model_actions,
                                                int horizon, double *actions, size_t capacity,
                                                openpi_error *error);
+
+/* The action that the robot was sent last, before the chunk of the observation that is prepared: [count],
+ * count = the policy's action_dim. The limit max_step then holds between it and the first action, too, and a
+ * chunk may be held at it. NULL: not known, as after every prepare, except where the message has
+ * "openpi/last_action". A number that is not finite is OPENPI_BAD_INPUT. */
+OPENPI_API openpi_status openpi_request_last_action(openpi_request *request, const double *action, int count,
+                                                    openpi_error *error);
+
+/* What the robot's limits did to the chunk of the last openpi_request_finish, also where it failed with
+ * OPENPI_BEYOND_LIMIT. */
+typedef struct openpi_limited {
+    size_t size;                 /* sizeof(openpi_limited)                                           */
+    int changed;                 /* numbers of the chunk that left and are not as they came; 0: none  */
+    int below_min, above_max;    /* numbers that were beyond that limit. One may be beyond several. With
+                                    HOLD those of the step where holding began, with STOP up to the step
+                                    that is refused                                                  */
+    int beyond_step, beyond_start;       /* max_step, max_start_jump                                 */
+    int held;                    /* steps that became the action before them                         */
+    int step, action;            /* the first number beyond a limit; -1: none was                    */
+} openpi_limited;
+
+#define OPENPI_LIMITED_INIT {sizeof(openpi_limited), 0, 0, 0, 0, 0, 0, 0, 0}
+
+/* Fills *limited: all 0, and step and action -1, after a prepare. */
+OPENPI_API openpi_status openpi_request_get_limited(const openpi_request *request, openpi_limited *limited,
+                                                    openpi_error *error);
 
 /* May samples of the policy run in the session? OPENPI_BAD_ARGUMENT, because actions would be wrong: a policy
  * of another variant than the session's engine, or of LeRobot's conventions where the engine's are openpi's

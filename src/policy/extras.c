@@ -55,6 +55,17 @@ static openpi_status read_deadline(const wire_field *field, extras *out, openpi_
     return OPENPI_OK;
 }
 
+static openpi_status read_last_action(const wire_field *field, extras *out, openpi_error *error) {
+    if (field->kind != WIRE_ARRAY) return wire_refuse(field, "an array of numbers, one action", error);
+    TRY(wire_read_doubles(field, out->last, OPENPI_ACTION_DIM, &out->last_count, error));
+    for (int i = 0; i < out->last_count; i++)
+        if (!isfinite(out->last[i]))
+            return report(error, OPENPI_BAD_INPUT,
+                          "\"%s\" of the request: number %d is %f, expected a finite number", field->key, i,
+                          out->last[i]);
+    return OPENPI_OK;
+}
+
 /* ---- real-time chunking ----------------------------------------------------------------------------- */
 
 enum { RTC_EXECUTED = 1, RTC_DELAY = 2, RTC_OPTIONAL = 4, RTC_MAP = 8, STEPS_MOST = 1000000 };
@@ -174,6 +185,7 @@ static const struct {
 } known[] = {
     {"noise", read_noise},
     {"deadline_ms", read_deadline},
+    {"last_action", read_last_action},
     {"rtc", read_map},
     {"rtc/executed", read_executed},
     {"rtc/delay", read_delay},
@@ -187,6 +199,7 @@ enum { KNOWN = sizeof known / sizeof *known };
 void extras_clear(extras *extras) {
     extras->noise_rows = 0;
     extras->deadline_ms = 0;
+    extras->last_count = 0;
     extras->rtc_given = extras->rtc_executed = extras->rtc_delay = extras->rtc_horizon = 0;
     extras->rtc_mode = OPENPI_RTC_OFF;
     extras->rtc_schedule = OPENPI_RTC_SCHEDULE_DEFAULT;
@@ -195,7 +208,7 @@ void extras_clear(extras *extras) {
 
 static openpi_status refuse_unknown(const wire_field *field, openpi_error *error) {
     static const char entries[] = "executed, delay, horizon, mode, schedule and max_weight",
-                      keys[] = "openpi/noise, openpi/deadline_ms and openpi/rtc";
+                      keys[] = "openpi/noise, openpi/deadline_ms, openpi/last_action and openpi/rtc";
     int entry = !strncmp(field->key + PREFIX, "rtc/", 4);
     const char *unknown = field->key + (entry ? PREFIX + 4 : 0);
     if (entry)

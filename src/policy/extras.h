@@ -1,6 +1,6 @@
 /* The keys of a message that are about its call and not of the observation: "openpi/noise",
- * "openpi/deadline_ms" and the map "openpi/rtc". openpi's own server ignores them. Any other key that begins
- * with "openpi/" is refused, because a misspelt one would be ignored in silence. */
+ * "openpi/deadline_ms", "openpi/last_action" and the map "openpi/rtc". openpi's own server ignores them. Any
+ * other key that begins with "openpi/" is refused, because a misspelt one would be ignored in silence. */
 #ifndef POLICY_EXTRAS_H
 #define POLICY_EXTRAS_H
 
@@ -11,6 +11,8 @@ typedef struct extras {
     int noise_rows;              /* 0: absent                                                              */
     int model_dims;              /* columns that noise may have instead of 32                              */
     double deadline_ms;          /* 0: absent                                                              */
+    double last[OPENPI_ACTION_DIM];           /* [last_count], the action that was sent before             */
+    int last_count;              /* 0: absent                                                              */
     int rtc_given;               /* bits of extras.c, of the entries of "openpi/rtc"; 0: absent            */
     int rtc_executed, rtc_delay, rtc_horizon;
     openpi_rtc_mode rtc_mode;

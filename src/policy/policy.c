@@ -229,6 +229,15 @@ static openpi_status settle_robot(const policy_source *from, openpi_policy *poli
                   "robot \"%s\" has limits for %d of its %d actions and %s of the state: beyond them the "
                   "limit is taken, as \"limits\" of its file says",
                   robot->name, actions, robot->action_dim, states ? "numbers" : "no number");
+    if (robot->limits.count) {
+        static const char *const then[] = {"becomes the nearest one within them",
+                                           "and the rest of its chunk become the last one within them",
+                                           "is sent nowhere, nor is its chunk"};
+        notes_add(&policy->notes, 0,
+                  "robot \"%s\" has %d limits for the actions that it is sent: an action beyond them %s, as "
+                  "\"limits\" of its file says",
+                  robot->name, robot->limits.count, then[robot->limits.on_violation]);
+    }
     return open_statistics(from, policy, error);
 }
 
@@ -471,6 +480,8 @@ openpi_status openpi_policy_get_info(const openpi_policy *policy, openpi_policy_
         if (camera->slot >= 0 && !own.cameras[camera->slot][0])
             memcpy(own.cameras[camera->slot], camera->key, sizeof own.cameras[camera->slot]);
     }
+    if (!policy->lerobot) own.limits = policy->robot.limits.count;
+    if (own.limits) own.on_violation = (openpi_on_violation)policy->robot.limits.on_violation;
     describe_files(policy, &own);
     BOUNDARY_GIVE(openpi_policy_info, &own, info);
     return OPENPI_OK;

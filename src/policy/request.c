@@ -22,6 +22,7 @@
 #include "checkpoint/variant.h"
 #include "policy/cameras.h"
 #include "policy/extras.h"
+#include "policy/limited.h"
 #include "policy/pictures/image.h"
 #include "policy/policy.h"
 #include "policy/prompt.h"
@@ -59,6 +60,7 @@ struct openpi_request {
     int truncated, prepared;
     extras extras;               /* extras of the message                                                 */
     notes notes;                 /* notes about the last prepare                                          */
+    limited *limited;            /* its actions against the robot's limits                                */
     wire_message *message;       /* that is read and not prepared; NULL: none                              */
     unpacked parts;              /* its parts                                                             */
     const char *came;            /* "; the request has …" of a message that is prepared, else ""          */
@@ -89,6 +91,10 @@ static openpi_status take_memory(openpi_request *request, openpi_error *error) {
         make_blank(request, slot);
     }
     request->tokens = malloc((size_t)(max + 1) * sizeof *request->tokens);
+    request->limited = calloc(1, sizeof *request->limited);
+    if (!request->limited)
+        return report_no_memory(error, sizeof *request->limited, "the limits of a request");
+    limited_clear(request->limited);
     if (!request->tokens)
         return report_no_memory(error, (size_t)(max + 1) * sizeof *request->tokens,
                                 "the tokens of a request");
@@ -126,6 +132,7 @@ void openpi_request_close(openpi_request *request) {
         free(request->floats[slot]);
     }
     free(request->tokens);
+    free(request->limited);
     image_scratch_free(&request->resize);
     prompt_buffer_close(request->text);
     tokenizer_scratch_close(request->scratch);
@@ -141,8 +148,8 @@ size_t openpi_request_bytes(const openpi_policy *policy, size_t message_bytes, s
     size_t tokens = (size_t)(policy->max_prompt + 1) * sizeof(int32_t),
            pixels = OPENPI_CAMERAS * PIXELS * (policy->lerobot ? sizeof(float) : 1);
     size_t text = message_bytes < MAX_TEXT ? message_bytes : MAX_TEXT;
-    size_t made = sizeof(openpi_request) + pixels + tokens + READY_PICTURE + prompt_bytes(READY_TEXT, DIMS) +
-                  tokenizer_scratch_bytes(READY_WORD);
+    size_t made = sizeof(openpi_request) + sizeof(limited) + pixels + tokens + READY_PICTURE +
+                  prompt_bytes(READY_TEXT, DIMS) + tokenizer_scratch_bytes(READY_WORD);
     if (kept) *kept = made + text;
     if (!message_bytes) return made;
     return made + text + wire_most_bytes(message_bytes) + prompt_bytes(text, DIMS) +
@@ -385,6 +392,7 @@ static void begin(openpi_request *request) {
     request->prepared = 0;
     request->came = request->strangers = "";
     request->notes.count = 0;
+    limited_clear(request->limited);
     extras_clear(&request->extras);
     wire_message_free(request->message);
     request->message = NULL;
@@ -432,6 +440,16 @@ openpi_status openpi_request_prepare(openpi_request *request, const openpi_obser
 
 /* ---- msgpack -------------------------------------------------------------------------------------- */
 
+/* "openpi/last_action" of the message. */
+static openpi_status take_last_action(openpi_request *request, openpi_error *error) {
+    int count = request->extras.last_count, dims = request->policy->action_dim;
+    if (count != dims)
+        return report(error, OPENPI_BAD_INPUT,
+                      "\"openpi/last_action\" of the request has %d numbers, expected %d, as many as an "
+                      "action has", count, dims);
+    return openpi_request_last_action(request, request->extras.last, count, error);
+}
+
 /* Takes the message. */
 static openpi_status read_message(openpi_request *request, wire_message *message, openpi_error *error) {
     request->message = message;
@@ -439,7 +457,9 @@ static openpi_status read_message(openpi_request *request, wire_message *message
     request->came = request->parts.came;
     request->strangers = request->parts.strangers;
     TRY(check(request, &request->parts.observation, error));
-    return extras_read(message, request->policy->model_dims, &request->extras, error);
+    TRY(extras_read(message, request->policy->model_dims, &request->extras, error));
+    if (!request->extras.last_count) return OPENPI_OK;
+    return take_last_action(request, error);
 }
 
 /* A prompt of numpy's wide characters is not in the caller's bytes as it is prepared. */
@@ -504,6 +524,8 @@ void openpi_request_clear(openpi_request *request) {
 }
 
 const openpi_policy *request_policy(const openpi_request *request) { return request->policy; }
+
+limited *request_limited(const openpi_request *request) { return request->limited; }
 
 const double *request_reference(const openpi_request *request) {
     return request->prepared ? request->reference : NULL;
@@ -643,6 +665,7 @@ openpi_status openpi_request_finish(const openpi_request *request, const float *
                               h, d, isnan(out[d]) ? (double)NAN : out[d], (double)model[d],
                               request->policy->lerobot ? "float" : "double");
     }
+    TRY(limited_apply(request->limited, request->policy, request->raw_state, finished, horizon, error));
     memcpy(actions, finished, (size_t)horizon * (size_t)dims * sizeof *actions);
     return OPENPI_OK;
 }

@@ -114,7 +114,8 @@ static void refuses_others(void **state) {
         const char *limits, *sentence;
     } cases[] = {
         {"3", "\"limits\" is an integer, expected an object"},
-        {"{\"speed\": [0, 1]}", "unknown key \"speed\", known are state and actions"},
+        {"{\"speed\": [0, 1]}", "unknown key \"speed\", known are min, max, max_step, max_start_jump, "
+                               "on_violation, state and actions"},
         {"{\"state\": [-1, 1]}", "\"state\" is an array, expected an object of request keys and limits"},
         {"{\"state\": {\"wrist\": [-1, 1]}}", "\"state\" has \"wrist\", expected a key of the robot's"},
         {"{\"state\": {\"joints\": [[-1, 1]]}}", "the limits of joints have 1 entries, expected one pair"},

@@ -9,6 +9,7 @@
 #define POLICY_ROBOTS_H
 
 #include "openpi.h"
+#include "policy/limits.h"
 
 enum {
     ROBOT_KEY_BYTES = 64,        /* a name or request key with its NUL                                    */
@@ -85,6 +86,7 @@ typedef struct robot {
     robot_start starts[OPENPI_ACTION_DIM];                 /* [action_dim]                                */
     robot_limit state_limits[OPENPI_ACTION_DIM];           /* limits of the state's numbers, as they come */
     robot_limit action_limits[OPENPI_ACTION_DIM];          /* [action_dim], as they leave                */
+    limits limits;               /* what the robot may be sent, checked after all else                    */
     robot_transform transform;
     robot_normalization normalization;        /* auto: z-score for π0, quantile for π0.5                  */
     openpi_prompt_state prompt_state;         /* default: on for π0.5                                     */

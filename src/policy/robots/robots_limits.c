@@ -1,14 +1,18 @@
-/* Limits of a robot's JSON file: a number of the state beyond its limits counts as the limit, an action
- * beyond its limits leaves as the limit.
+/* Limits of a robot's JSON file. Those of its transform are read here: a number of the state beyond its
+ * limits counts as the limit, an action beyond its limits becomes the limit, as a clip in a training config
+ * does. Those of the actions that are sent are robots_action_limits.c's.
  *
  * Note: they hold in the robot's units, before its transform where the state comes in and after it where the
  * actions go out. An infinite action stays one, so that it is refused and does not hide behind a limit. */
 #include <math.h>
 #include <string.h>
 
+#include "base/guess.h"
 #include "base/json.h"
 #include "base/report.h"
 #include "policy/robots/robots_parts.h"
+
+#define KEYS "min, max, max_step, max_start_jump, on_violation, state and actions"
 
 static int is_pair(const json_t *value) {
     int items = 0;
@@ -77,22 +81,31 @@ static openpi_status read_state_limits(const json_t *object, const char *name, r
     return OPENPI_OK;
 }
 
+static openpi_status check_keys(const json_t *limits, const char *name, openpi_error *error) {
+    static const char *const known[] = {"state", "actions", "min", "max", "max_step", "max_start_jump",
+                                        "on_violation"};
+    enum { KNOWN = sizeof known / sizeof *known };
+    const char *key;
+    json_t *ignored;
+    json_object_foreach((json_t *)(uintptr_t)limits, key, ignored) {
+        int i = 0;
+        while (i < KNOWN && strcmp(key, known[i])) i++;
+        if (i < KNOWN) continue;
+        report(error, OPENPI_BAD_FILE, "%s: \"limits\" has an unknown key \"%.64s\", known are %s", name, key,
+               KEYS);
+        return guess_add(error, OPENPI_BAD_FILE, key, KEYS);
+    }
+    return OPENPI_OK;
+}
+
 openpi_status robot_read_limits(const json_t *root, const char *name, robot *out, openpi_error *error) {
     const json_t *limits = json_object_get(root, "limits"), *state = json_object_get(limits, "state"),
                  *actions = json_object_get(limits, "actions");
-    const char *key;
-    json_t *ignored;
-    if (!limits) return OPENPI_OK;
-    if (!json_is_object(limits))
-        return report(error, OPENPI_BAD_FILE,
-                      "%s: \"limits\" is %s, expected an object of \"state\" and \"actions\"", name,
-                      json_kind(limits));
-    json_object_foreach((json_t *)(uintptr_t)limits, key, ignored) {
-        if (strcmp(key, "state") && strcmp(key, "actions"))
-            return report(error, OPENPI_BAD_FILE,
-                          "%s: \"limits\" has an unknown key \"%.64s\", known are state and actions", name,
-                          key);
-    }
+    if (limits && !json_is_object(limits))
+        return report(error, OPENPI_BAD_FILE, "%s: \"limits\" is %s, expected an object of %s", name,
+                      json_kind(limits), KEYS);
+    TRY(check_keys(limits, name, error));
+    TRY(robot_read_action_limits(limits, name, out, error));
     if (state) {
         memset(out->state_limits, 0, sizeof out->state_limits);
         TRY(read_state_limits(state, name, out, error));
