@@ -105,7 +105,7 @@ const verb *verb_at(int place);
 /* The options about the machine, for every verb that computes: put MACHINE_OPTIONS(struct, member) into its
  * table. */
 typedef struct machine_values {
-    const char *device, *isa, *path, *without, *table;
+    const char *device, *isa, *path, *as, *without, *table;
     int no_graph;
     const char *weights;         /* openpi_engine_options.formats                                         */
     int dtype;                   /* CHOICE bf16|f32: openpi_dtype's own numbers                           */
@@ -118,6 +118,10 @@ typedef struct machine_values {
      "and int8 rows); for all, or for vision, attention, ffn, expert or heads: expert=int8,ffn=int8x8 "     \
      "(docs/weights.md; default: as the dtype, and under f32 no more than the file has)",                   \
      .offset = offsetof(type, member)}
+#define AS_HELP                                                                                              \
+    "a GPU keeps to the shared memory and the multiprocessors of this card, so that its kernels are those "  \
+    "that run there: rtx3090, rtx4090, rtx5090, a100, l4, l40s, a6000, rtx6000ada, orin, thor, spark, h100 " \
+    "or h200 (docs/cards.md); implies --path portable"
 #define MACHINE_OPTIONS_WITHOUT_PIN(type, member, dtype_default)                                             \
     {OPTION_TEXT, "device", "NAME", "which device computes, as `openpi devices` names it (default: cpu)",    \
      .offset = offsetof(type, member.device)},                                                               \
@@ -132,6 +136,7 @@ typedef struct machine_values {
      "amx (default: the best that the CPU runs)", .offset = offsetof(type, member.isa)},                     \
     {OPTION_TEXT, "path", "NAME", "kernels of a GPU: hopper or portable (default: the best that it runs)",   \
      .offset = offsetof(type, member.path)},                                                                 \
+    {OPTION_TEXT, "as", "CARD", AS_HELP, .offset = offsetof(type, member.as)},                              \
     {OPTION_FLAG, "no-graph", NULL,                                                                          \
      "a GPU runs operation by operation, not as one graph; as --without graph-replay",                       \
      .offset = offsetof(type, member.no_graph)},                                                             \

@@ -35,6 +35,7 @@ void machine_options(const machine_values *values, char text[SWITCH_TEXT], openp
     options->threads = values->threads;
     options->isa = values->isa;
     options->path = values->path;
+    options->as_card = values->as;
     options->pin = values->pin;
     options->without = machine_without(values, text);
     options->table = input_path(values->table);

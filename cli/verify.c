@@ -126,6 +126,7 @@ static int verify_run(const void *values, char **positional, int count) {
     options.device = v->machine.device;
     options.isa = v->machine.isa;
     options.path = v->machine.path;
+    options.as_card = v->machine.as;
     options.without = machine_without(&v->machine, without);
     options.table = input_path(v->machine.table);
     options.dtype = (openpi_dtype)v->machine.dtype;

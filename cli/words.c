@@ -19,7 +19,7 @@ const char *guess_text(const guess *g, const char *before, char text[GUESS_TEXT]
 /* What the library calls by another name than the option's. */
 static const struct {
     const char *field, *option;
-} others[] = {{"max_prompt", "prompt"}, {"synthetic model", "synthetic"}};
+} others[] = {{"max_prompt", "prompt"}, {"synthetic model", "synthetic"}, {"as_card", "as"}};
 
 static const option_row *find_option(const verb *verb, const char *field, size_t length) {
     for (const option_row *row = verb->options; row->name; row++) {

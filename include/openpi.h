@@ -290,11 +290,14 @@ typedef struct openpi_engine_options {
     int reserved;                      /* 0                                                          */
     const char *formats;               /* weights by group, "expert=int8,ffn=int8x8" (see openpi_weights);
                                           what it leaves open is `weights`; default none             */
+    const char *as_card;               /* a GPU keeps to what this card has ("rtx4090": docs/cards.md), so
+                                          that its kernels are those that would run there; path is then
+                                          "portable"; default its own                                */
 } openpi_engine_options;
 
 #define OPENPI_ENGINE_OPTIONS_INIT                                                                       \
     {sizeof(openpi_engine_options), NULL, OPENPI_DTYPE_DEFAULT, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
-     NULL, OPENPI_WEIGHTS_AUTO, 0, NULL, NULL, 0, 0, NULL}
+     NULL, OPENPI_WEIGHTS_AUTO, 0, NULL, NULL, 0, 0, NULL, NULL}
 
 /* Loads a checkpoint folder (openpi's PyTorch layout or LeRobot's; one file or sharded; F32, BF16, F16;
  * openpi's JAX layout; a PEFT adapter whose adapter_config.json names a folder as its base) or a .safetensors

@@ -139,7 +139,8 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     TRY(engine_formats(e->dtype, o->weights, o->formats, &types, error));
     TRY(pool_create(o->threads, o->pin, &e->pool, error));
     TRY(switches_parse(o->without, &e->off, error));
-    device_options device = {.isa = o->isa, .pool = e->pool, .path = o->path, .off = e->off};
+    device_options device = {
+        .isa = o->isa, .pool = e->pool, .path = o->path, .off = e->off, .as_card = o->as_card};
     TRY(backend->open(name, &device, &e->device, error));
     const checkpoint_source source = {path, o->synthetic, o->adapter, o->without_lora,
                                       o->missing_chunks_are_zero};

@@ -201,8 +201,42 @@ def tune(f, rows=10):
           "for the others the heuristic's choice stays.\n")
 
 
+def cards(f):
+    words = "name title capability multiprocessors block_kb cache_mb memory_gbs bf16_tflops int8_tops memory_gb watts source"
+    return table("`--as` | card | capability | multiprocessors | KB a block | L2, MB | GB/s | bf16, TFLOP/s | int8, TOP/s | GB | W | from",
+                 [[f"`{name}`", *more] for name, *more in f.rows("cards", words)])
+
+
+def stage_times(f, bf16_tflops, read_gbs):
+    """Of each stage its floor on such a card, and its time here and floor here."""
+    def floor(at, tflops, gbs): return max(float(f.text(at + "flops")) / float(tflops) * 1e-9,
+                                           float(f.text(at + "weight_bytes")) / float(gbs) * 1e-6)
+    here = f.text("measured.bf16_tflops"), f.text("measured.read_gbs")
+    return [(floor(at, bf16_tflops, read_gbs), float(f.text(at + "p50_ms")), floor(at, *here)) for at in f.entries("measured.stages")]
+
+
+def predicted(f):
+    """PREDICTED times of a card: what its floor lacks here comes on top, from; or the share of the roof is kept, to."""
+    rows = []
+    for at in f.entries("cards"):
+        if f.text(at + "capability") == "9.0": continue        # measured
+        stages = stage_times(f, f.text(at + "bf16_tflops"), f.text(at + "memory_gbs"))
+        ranges = [(there + here - floor, there * here / floor) for there, here, floor in stages]
+        total = [sum(r[end] for r in ranges) for end in (0, 1)]
+        best = [e["ms"] + (f" ({e['who']})" if e["who"] else " (cameras not known)") for e in f.root["published"]
+                if e["card"] == f.text(at + "name") and e["variant"] == "pi0" and e["cameras"] in ("0", "3")]
+        rows.append([f.text(at + "title"), *("%.1f – %.1f" % tuple(sorted(r)) for r in [*ranges, total]), "; ".join(best) or "–"])
+    return table("card | PREDICTED vision, ms | PREDICTED prefix, ms | PREDICTED denoise, ms | PREDICTED call, ms | published, ms", rows)
+
+
+def published(f):
+    return table("card | variant | cameras | ms | who | where", [
+        [e["card"], "π0.5" if e["variant"] == "pi05" else "π0", e["cameras"] if e["cameras"] != "0" else "not known",
+         e["ms"], e["who"] or "–", e["source"]] for e in f.root["published"]])
+
+
 BLOCKS = {"bench": bench, "batches": batches, "results": runs, "ladder": ladder, "roof": roof, "profile": profile,
-          "counters": counters, "served": served, "tune": tune}
+          "counters": counters, "served": served, "tune": tune, "cards": cards, "predicted": predicted, "published": published}
 
 
 def block(name, *files):

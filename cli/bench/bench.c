@@ -314,7 +314,7 @@ static const conflict conflicts[] = {
     {"", FROM_FILE},          {"synthetic", FROM_FILE}, {"variant", FROM_FILE}, {"batch", FROM_FILE},  {"cameras", FROM_FILE},
     {"prompt", FROM_FILE},    {"horizon", FROM_FILE},   {"steps", FROM_FILE},   {"seed", FROM_FILE},   {"warmup", FROM_FILE},
     {"runs", FROM_FILE},      {"device", FROM_FILE},    {"dtype", FROM_FILE}, {"weights", FROM_FILE},   {"threads", FROM_FILE}, {"isa", FROM_FILE},
-    {"path", FROM_FILE},      {"no-graph", FROM_FILE},  {"without", FROM_FILE}, {"table", FROM_FILE},  {"pin", FROM_FILE},
+    {"path", FROM_FILE},      {"as", FROM_FILE},        {"no-graph", FROM_FILE},  {"without", FROM_FILE}, {"table", FROM_FILE},  {"pin", FROM_FILE},
     {"changing-prompts", FROM_FILE},
     {"rtc", FROM_FILE},       {"delay", FROM_FILE},     {"rtc", "save", ORDINARY}, {"rtc", "against", ORDINARY}, {"rtc", OF_SERVER},
     {"", OF_SERVER},          {"synthetic", OF_SERVER}, {"variant", OF_SERVER}, {"batch", OF_SERVER},

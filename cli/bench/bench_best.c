@@ -41,6 +41,7 @@ static const struct {
     {"threads", WORD_INT, AT(subject.machine.threads), 0, 1024},
     {"isa", WORD_TEXT, AT(subject.machine.isa), 0, 0},
     {"path", WORD_TEXT, AT(subject.machine.path), 0, 0},
+    {"as", WORD_SET_TEXT, AT(subject.machine.as), 0, 0},
     {"without", WORD_TEXT, AT(subject.machine.without), 0, 0},
     {"table", WORD_TEXT, AT(subject.machine.table), 0, 0},
     {"pin", WORD_FLAG, AT(subject.machine.pin), 0, 1},

@@ -137,6 +137,7 @@ static const option_row options[] = {
      "(default: the best that the CPU runs)", .offset = AT(isa)},
     {OPTION_TEXT, "path", "NAME",
      "kernels of a GPU: hopper or portable (default: the best that it runs)", .offset = AT(path)},
+    {OPTION_TEXT, "as", "CARD", AS_HELP, .offset = AT(as)},
     {OPTION_FLAG, "pin", NULL, "pin each worker thread to one processor", .offset = AT(pin)},
     {0},
 };

@@ -15,6 +15,7 @@ typedef struct verify_options {
     const char *device;          /* NULL: "cpu"                                                           */
     const char *isa;             /* NULL: the best that the machine runs                                  */
     const char *path;            /* kernel path of a GPU; NULL: its best                                  */
+    const char *as_card;         /* as the engine's                                                       */
     const char *without;         /* switches that are off; NULL: none                                     */
     const char *table;           /* tuner's table; NULL: the device's own                                 */
     openpi_dtype dtype;          /* default f32; with a checkpoint f32 and then bf16                      */

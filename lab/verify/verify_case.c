@@ -102,6 +102,7 @@ static openpi_status open_engine(verify_case *c, const char *checkpoint, const o
     options.device = v->device;
     options.isa = v->isa;
     options.path = v->path;
+    options.as_card = v->as_card;
     options.without = v->without;
     options.table = v->table;
     options.dtype = v->dtype;

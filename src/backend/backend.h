@@ -25,6 +25,8 @@ typedef struct device_options {
     struct pool *pool;           /* the engine's workers, which outlive the device                        */
     const char *path;            /* GPU: one of its paths, "portable" say; NULL: the best                  */
     uint32_t off;                /* switches that are off (ops/switches.h)                                */
+    const char *as_card;         /* GPU: the card that choices and limits are for, "rtx4090" say; NULL: its
+                                    own                                                                   */
 } device_options;
 
 /* Ceilings of a device, measured just now. 0: not known or not applicable. */

@@ -163,6 +163,23 @@ const char *gpu_path(const gpu_device *self) { return self->base.path; }
 
 size_t gpu_shared_bytes(const gpu_device *self) { return self->shared_bytes; }
 
+int gpu_multiprocessors(const gpu_device *self) {
+    return self->as ? self->as->multiprocessors : self->facts.report.multiprocessors;
+}
+
+int gpu_blocks_held(const gpu_device *self, size_t shared, int most) {
+    const size_t all =
+        self->as ? self->as->multiprocessor_shared_bytes : self->facts.multiprocessor_shared_bytes;
+    const size_t held = all / (shared + GPU_BLOCK_RESERVE);
+    if (shared > self->shared_bytes) return 0;
+    return !all || held >= (size_t)most ? most : held ? (int)held : 1;
+}
+
+double gpu_multiprocessor_tflops(const gpu_device *self) {
+    double all = self->as ? self->as->bf16_tflops : self->facts.bf16_tflops;
+    return all / gpu_multiprocessors(self);
+}
+
 void *gpu_function(const gpu_device *self, int family, int kernel) {
     return self->loaded[family].functions ? self->loaded[family].functions[kernel] : NULL;
 }
@@ -219,6 +236,8 @@ void gpu_close(device *device) {
 
 /* ---- opening ---------------------------------------------------------------------------------------- */
 
+enum { STATIC_SHARED = 2048 };             /* no kernel with dynamic memory has more static than this       */
+
 /* Loads a module that the device's path uses and finds its family's kernels. */
 static int load(gpu_device *self, int place) {
     const gpu_driver *driver = &self->driver;
@@ -229,15 +248,14 @@ static int load(gpu_device *self, int place) {
     int code = driver->module_load(driver, &to->module, from->image);
     for (int k = 0; k < from->family->kernel_count && !code; k++)
         code = driver->module_function(driver, &to->functions[k], to->module, gpu_kernel_at(from->family, k),
-                                       self->shared_bytes);
+                                       self->facts.shared_bytes - STATIC_SHARED);
     return code;
 }
 
 static int load_modules(gpu_device *self, const char **doing) {
-    enum { STATIC_SHARED = 2048 };         /* no kernel with dynamic memory has more static than this */
     const gpu_module *modules = self->vendor->modules;
     int code = 0;
-    self->shared_bytes = self->facts.shared_bytes - STATIC_SHARED;
+    self->shared_bytes = (self->as ? gpu_card_block(self->as) : self->facts.shared_bytes) - STATIC_SHARED;
     while (modules[self->loaded_count].family) self->loaded_count++;
     self->loaded = calloc((size_t)self->loaded_count, sizeof *self->loaded);
     if (!self->loaded) self->loaded_count = 0, code = GPU_NO_HOST_MEMORY;
@@ -322,7 +340,10 @@ static openpi_status choose_path(gpu_device *self, const char *path, openpi_erro
 
 static openpi_status open_device(gpu_device *self, const device_options *options, openpi_error *error) {
     const char *doing = "";
-    openpi_status status = choose_path(self, options->path, error);
+    openpi_status status =
+        gpu_card_choose(self->vendor, self->name, &self->facts, options, &self->as, error);
+    if (status == OPENPI_OK)
+        status = choose_path(self, self->as ? self->vendor->cards_path : options->path, error);
     int code = status == OPENPI_OK ? start(self, &doing) : 0;
     gpu_set_off(&self->base, options->off);
     if (!code) return status;

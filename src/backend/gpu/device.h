@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "backend/gpu/card.h"
 #include "backend/gpu/family.h"
 
 enum { GPU_SLOTS = 24, GPU_SLOT_BYTES = 1 << 20 };
@@ -30,6 +31,7 @@ struct gpu_device {
     int ordinal;
     char name[24];                         /* "VENDOR:0"                                                    */
     size_t shared_bytes;                   /* most dynamic shared memory of a block                         */
+    const gpu_card *as;                    /* the card that it stands for; NULL: for itself                 */
     uint32_t off;                          /* switches that are off                                         */
     int overlap;                           /* kernels may start before the one before has ended             */
     void *context;

@@ -182,11 +182,16 @@ void *gpu_function(const gpu_device *device, int family, int kernel); /* NULL: t
 void *gpu_stream(const gpu_device *device);                                    /* of loading, for open      */
 void *gpu_state(const gpu_device *device, int family);                         /* what open has made        */
 
-static inline int gpu_multiprocessors(const gpu_device *device) {
-    return gpu_facts_of(device)->report.multiprocessors;
-}
+/* What heuristics count on: the device's, or of the card that it stands for (device_options.as_card). A grid
+ * whose blocks wait for each other also asks the driver how many the device holds. */
+int gpu_multiprocessors(const gpu_device *device);
 /* Most dynamic shared memory of a block. */
 size_t gpu_shared_bytes(const gpu_device *device);
+/* Most blocks with so much of it that a multiprocessor's shared memory holds, of `most`; 0: a block may not
+ * have so much. */
+int gpu_blocks_held(const gpu_device *device, size_t shared, int most);
+/* TFLOP/s of a multiprocessor in bf16 with sums of fp32; 0: not known. */
+double gpu_multiprocessor_tflops(const gpu_device *device);
 
 /* x and y are blocks, x a multiple of cluster; cluster 0 is 1. */
 typedef struct gpu_grid {

@@ -76,6 +76,8 @@ void gpu_emit(gpu_issue *issue, int kernel, gpu_grid grid, const void *arguments
     const gpu_family *family = self->vendor->modules[issue->family].family;
     gpu_emission *emit = &issue->emit;
     if (!gpu_emitting(issue) || grid.x <= 0 || grid.y <= 0) return;
+    if (gpu_kernel_at(family, kernel)->dynamic)
+        grid.shared = gpu_card_shared(self->as, &self->facts, grid.shared, grid.threads);
     gpu_launch launch = {
         .function = gpu_function(self, issue->family, kernel),
         .grid = {(unsigned)grid.x, (unsigned)grid.y, 1},

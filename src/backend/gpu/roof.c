@@ -51,7 +51,7 @@ static int time_kernel(stopwatch *w, roof_kernel kernel, int warm, double *ms) {
     float times[REPEATS];
     if (!kernel.roof) return 0;
     gpu_launch launch = {.function = gpu_function(self, kernel.family, kernel.roof->kernel),
-                         .grid = {(unsigned)(gpu_multiprocessors(self) * kernel.roof->blocks), 1, 1},
+                         .grid = {(unsigned)(self->facts.report.multiprocessors * kernel.roof->blocks), 1, 1},
                          .block = {THREADS, 1, 1},
                          .cluster = 1,
                          .shared_bytes = kernel.roof->shared_bytes,
@@ -87,7 +87,7 @@ static int time_products(stopwatch *w, gpu_roof_kind kind, double *tflops, doubl
                                 self->stream);
     if (!code) code = driver->stream_wait(driver, self->stream);
     if (code || ms <= 0) return code;
-    double threads = (double)THREADS * gpu_multiprocessors(self) * kernel.roof->blocks;
+    double threads = (double)THREADS * self->facts.report.multiprocessors * kernel.roof->blocks;
     *tflops = kernel.roof->flops * kernel.roof->loops * threads / ms * 1e-9;
     *mhz = (double)clocks / ms * 1e-3;
     return 0;
@@ -99,7 +99,7 @@ static int time_memory(stopwatch *w, char *block, size_t bytes, device_roofs *ou
                              find(w->device, GPU_ROOF_COPY)};
     double fill, read = 0, copy = 0;
     if (!kernels[0].roof || !kernels[1].roof || !kernels[2].roof) return 0;
-    size_t blocks = (size_t)gpu_multiprocessors(w->device) * (size_t)kernels[0].roof->blocks;
+    size_t blocks = (size_t)w->device->facts.report.multiprocessors * (size_t)kernels[0].roof->blocks;
     size_t grain = blocks * THREADS * FLIGHT, pieces = bytes / 16 / grain * grain,
            half = bytes / 2 / 16 / grain * grain;
     w->work.from = w->work.to = block;

@@ -114,12 +114,29 @@ struct gpu_driver {
     int (*graph_exec_destroy)(const gpu_driver *driver, void *exec);
 };
 
+/* A card by name, whether it is here or not. */
+typedef struct gpu_card {
+    const char *name, *title;              /* for device_options.as_card; as the driver calls it            */
+    int major, minor;                      /* compute capability                                            */
+    size_t multiprocessor_shared_bytes;
+    int threads;                           /* that a multiprocessor holds at most                           */
+    int overlap;                           /* 1: launches may start early (gpu_launch.overlap)              */
+    int multiprocessors, cache_mb;
+    double memory_gbs, bf16_tflops, int8_tops;             /* bf16 with sums of fp32, dense                 */
+    int memory_gb, watts;
+} gpu_card;
+
+/* Of a multiprocessor's shared memory the driver keeps as much for itself with every block. */
+enum { GPU_BLOCK_RESERVE = 1024 };
+
 /* A device as the vendor describes it. */
 typedef struct gpu_facts {
     device_facts report; /* name, driver, capability, multiprocessors, memory, caches, clocks */
     char description[128];                 /* a line for openpi_devices                                     */
     char reason[256];                      /* why it cannot be used; "": it can                             */
     size_t shared_bytes;                   /* most shared memory a block may have                           */
+    size_t multiprocessor_shared_bytes;    /* that its blocks have together; 0: not known                   */
+    double bf16_tflops;                    /* as gpu_card's, for heuristics; 0: not known                   */
     int overlap;                           /* 1: launches may start early (gpu_launch.overlap)              */
     int integrated;                        /* 1: its memory is the host's, and allocate_host gives memory
                                               that kernels reach at the same address                        */
@@ -139,6 +156,10 @@ typedef struct gpu_vendor {
     const char *const *paths;              /* the best first, ended by NULL                                 */
     const gpu_module *modules;
     const char *no_kernels;                /* where no image is in this build: a sentence with the reason   */
+    /* Optional: what device_options.as_card may name, ended by one without a name, and the path whose kernels
+     * run on all of them. */
+    const gpu_card *cards;
+    const char *cards_path;
     int layout;                            /* of packed bf16 weights: GPU_LAYOUT_* (kernels/args.h)         */
     /* Opens and starts the driver; `why` (at least 256 bytes) gets a reason where there is none. 0 or -1. */
     int (*open)(gpu_driver *driver, char *why, size_t why_bytes);

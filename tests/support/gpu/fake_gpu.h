@@ -43,6 +43,8 @@ static struct {
     int integrated;              /* 1: its memory is the host's                                            */
     const char *proc;            /* in place of /proc                                                      */
     int multiprocessors, shared_bytes;                                 /* on the device; 0: 132, 227 KB */
+    int all_shared_bytes;        /* that a multiprocessor has; 0: 228 KB                                   */
+    const char *title;           /* the device's name; NULL: "Paper GPU"                                   */
     void (*on_launch)(const cuda_launch *launch, const void *arguments);       /* NULL: none                */
     int capturing, captured;     /* nodes of the graph so far                                              */
     void *generator;             /* the module whose kernel really runs                                    */
@@ -93,7 +95,8 @@ static int fake_text(int error, const char **text) {
 static int fake_count(int *count) { return *count = 1, called("device_count"); }
 static int fake_get(int *device, int ordinal) { return *device = ordinal, called("device_get"); }
 static int fake_name(char *name, int length, int device) {
-    return (void)device, snprintf(name, (size_t)length, "Paper GPU"), called("device_name");
+    const char *title = fake.title ? fake.title : "Paper GPU";
+    return (void)device, snprintf(name, (size_t)length, "%s", title), called("device_name");
 }
 static int fake_total(size_t *bytes, int device) {
     return (void)device, *bytes = (size_t)1 << 33, called("device_memory");
@@ -105,6 +108,8 @@ static int fake_attribute(int *value, int attribute, int device) {
              : attribute == CUDA_DEVICE_MINOR           ? fake.capability % 10
              : attribute == CUDA_DEVICE_MULTIPROCESSORS ? multiprocessors
              : attribute == CUDA_DEVICE_INTEGRATED      ? fake.integrated
+             : attribute == CUDA_DEVICE_ALL_SHARED_BYTES
+                 ? (fake.all_shared_bytes ? fake.all_shared_bytes : 228 << 10)
              : fake.shared_bytes                        ? fake.shared_bytes
                                                         : 227 << 10;
     return called("device_attribute");

@@ -26,18 +26,28 @@ typedef struct subject {
     model *model;
 } subject;
 
-/* dims: instead of the spec's, or NULL. off: switches, as in model_measure. */
-static inline subject open_subject(const char *spec, const char *dims, openpi_dtype dtype, uint32_t off) {
-    subject s = {0};
+/* On a device that the subject closes. dims: instead of the spec's, or NULL. off: as in model_measure. */
+static inline subject open_subject_on(device *device, const char *spec, const char *dims, openpi_dtype dtype,
+                                      uint32_t off) {
+    subject s = {.device = device};
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     const checkpoint_source source = {.synthetic = &synthetic};
     must(openpi_synthetic_parse(spec, &synthetic, &error));
     if (dims) must(openpi_dims_parse(dims, &synthetic.dims, &error));
-    must(pool_create(1, 0, &s.pool, &error));
-    must(backend_cpu.open("cpu", &(device_options){.pool = s.pool}, &s.device, &error));
     must(checkpoint_open_source(&source, &s.checkpoint, &error));
     must(model_measure(s.checkpoint, s.device, engine_types(dtype, OPENPI_WEIGHTS_AUTO), off, &s.model,
                        &error));
+    return s;
+}
+
+/* On the CPU. */
+static inline subject open_subject(const char *spec, const char *dims, openpi_dtype dtype, uint32_t off) {
+    pool *pool;
+    device *device;
+    must(pool_create(1, 0, &pool, &error));
+    must(backend_cpu.open("cpu", &(device_options){.pool = pool}, &device, &error));
+    subject s = open_subject_on(device, spec, dims, dtype, off);
+    s.pool = pool;
     return s;
 }
 

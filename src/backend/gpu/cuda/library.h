@@ -45,6 +45,7 @@ enum {
     CUDA_DEVICE_CACHE_BYTES = 38,
     CUDA_DEVICE_MAJOR = 75,
     CUDA_DEVICE_MINOR = 76,
+    CUDA_DEVICE_ALL_SHARED_BYTES = 81,      /* that the blocks of a multiprocessor have together */
     CUDA_DEVICE_SHARED_BYTES = 97,          /* most a block may ask for                                     */
     CUDA_FUNCTION_SHARED_BYTES = 8,
     CUDA_FUNCTION_SHARED_PERCENT = 9,       /* of a multiprocessor's memory, against the first-level cache  */

@@ -255,8 +255,12 @@ static int read_facts(const cuda_library *library, int ordinal, gpu_facts *f, in
     report->cache_bytes = (uint64_t)ask_kindly(library, CUDA_DEVICE_CACHE_BYTES, device);
     report->core_mhz = ask_kindly(library, CUDA_DEVICE_CORE_KHZ, device) * 1e-3;
     report->memory_mhz = ask_kindly(library, CUDA_DEVICE_MEMORY_KHZ, device) * 1e-3;
+    f->multiprocessor_shared_bytes = (size_t)ask_kindly(library, CUDA_DEVICE_ALL_SHARED_BYTES, device);
     f->overlap = report->capability_major >= HOPPER_MAJOR;
     f->integrated = ask_kindly(library, CUDA_DEVICE_INTEGRATED, device) > 0;
+    const gpu_card *card =
+        cuda_card_of(report->name, report->capability_major, report->capability_minor);
+    if (card) f->bf16_tflops = card->bf16_tflops * report->multiprocessors / card->multiprocessors;
     return 0;
 }
 
@@ -314,6 +318,8 @@ const gpu_vendor gpu_vendor_cuda = {
     .name = "cuda",
     .title = "NVIDIA",
     .paths = paths,
+    .cards = cuda_cards,
+    .cards_path = "portable",
     .modules = cuda_modules,
     .no_kernels = no_kernels,
     .open = open_driver,

@@ -8,6 +8,10 @@
 extern const gpu_vendor gpu_vendor_cuda;
 /* A family each, with its image where the build has the CUDA compiler. Written by cmake/cuda.cmake. */
 extern const gpu_module cuda_modules[];
+/* cards.c */
+extern const gpu_card cuda_cards[];
+/* The card that the driver calls so, else the one that stands for the chip; NULL: neither is known. */
+const gpu_card *cuda_card_of(const char *title, int major, int minor);
 
 /* Ranks of products: what the heuristic takes first where several families can run one. */
 enum {

@@ -11,28 +11,61 @@ enum { LEAST_BLOCKS = 8, JOIN_THREADS = 256 };
 typedef struct tile {
     gpu_kernel kernel;
     int rows, columns, threads, stages;
-    int blocks;                            /* that a multiprocessor holds                                   */
+    int blocks;                            /* that a multiprocessor holds where shared memory is not short  */
     size_t shared;
-    int cost;                              /* cost of 64 k, in the units below                              */
+    int products, cost;                    /* time of 64 k in the units below: at best, and on an H200      */
+    int in_place_of;                       /* the tile whose `blocks` a device must not hold; -1: none      */
 } tile;
 
 /* Times are in units of 16 rows x 8 columns x 64 k of a tensor core at its best: 4.3 ns of a multiprocessor
  * of an H200. `percent`: what a tile takes of that, above 100 where shared memory or the second-level cache
- * is the limit. Fitted on that card with --path portable and 3 cameras. */
-#define TILE(rows, columns, threads, stages, blocks, percent)                                             \
-    {{"gemm_mma_" #rows "_" #columns, 1, 0}, rows, columns, threads, stages, blocks,                      \
-     (size_t)(stages) * (rows + columns) * 128, rows / 16 * (columns / 8) * percent / 100}
+ * is the limit. Fitted on that card with --path portable and 3 cameras. Of the tiles with two stages nothing
+ * was measured: they have what their bytes from the second-level cache take of the others' 39 GB/s a
+ * multiprocessor. */
+#define TILE_OF(name, rows, columns, threads, stages, blocks, percent, in_place_of)                       \
+    {{name, 1, 0}, rows, columns, threads, stages, blocks, (size_t)(stages) * (rows + columns) * 128,     \
+     rows / 16 * (columns / 8), rows / 16 * (columns / 8) * percent / 100, in_place_of}
+#define TILE(rows, columns, threads, stages, blocks, percent) \
+    TILE_OF("gemm_mma_" #rows "_" #columns, rows, columns, threads, stages, blocks, percent, -1)
+#define TILE_2(rows, columns, threads, blocks, percent, in_place_of) \
+    TILE_OF("gemm_mma_" #rows "_" #columns "_2", rows, columns, threads, 2, blocks, percent, in_place_of)
 
+enum { LARGEST = 0, WIDE = 1, NARROW = 2, SMALL = 5, TILES = 10, JOIN = TILES };
 static const tile tiles[] = {
-    TILE(160, 256, 256, 3, 1, 100), TILE(128, 256, 256, 4, 1, 108), TILE(160, 128, 256, 5, 1, 140),
-    TILE(128, 160, 256, 5, 1, 136), TILE(128, 128, 256, 3, 2, 160), TILE(64, 64, 128, 4, 3, 300),
-    {{"gemm_mma_join", 1, 0}, 0, 0, JOIN_THREADS, 0, 0, 0, 0},
+    TILE(160, 256, 256, 3, 1, 100),
+    TILE(128, 256, 256, 4, 1, 108),
+    TILE(160, 128, 256, 5, 1, 140),
+    TILE(128, 160, 256, 5, 1, 136),
+    TILE(128, 128, 256, 3, 2, 160),
+    TILE(64, 64, 128, 4, 3, 300),
+    TILE_2(160, 192, 256, 1, 113, LARGEST),
+    TILE_2(128, 256, 256, 1, 108, WIDE),
+    TILE_2(160, 128, 256, 1, 140, NARROW),
+    TILE_2(64, 64, 128, 3, 300, SMALL),
+    {{"gemm_mma_join", 1, 0}, 0, 0, JOIN_THREADS, 0, 0, 0, 0, 0, 0},
 };
-enum { SMALL = 5, TILES = 6, JOIN = 6 };
 
 /* In the same units: a tile's first stages and its end; the pass that adds parts; from asking for a stage to
  * its arrival. */
 enum { AROUND = 700, A_JOIN = 1500, ARRIVAL = 600 };
+
+/* TFLOP/s of a multiprocessor of that card, as gpu_multiprocessor_tflops gives them. */
+static const double fitted_tflops = 650.0 / 132;
+
+/* Blocks that a multiprocessor holds at once; 0: the tile is not for this device. */
+static int held(const gpu_device *device, const tile *t) {
+    const tile *other = t->in_place_of < 0 ? NULL : &tiles[t->in_place_of];
+    if (other && gpu_blocks_held(device, other->shared, other->blocks) == other->blocks) return 0;
+    return gpu_blocks_held(device, t->shared, t->blocks);
+}
+
+/* 64 k of a block, where the multiprocessor has no other: products take longer where tensor cores are slower;
+ * caches are taken for as quick everywhere. */
+static double step_of(const gpu_device *device, const tile *t) {
+    const double tflops = gpu_multiprocessor_tflops(device),
+                 products = tflops > 0 ? t->products * fitted_tflops / tflops : t->products;
+    return products > t->cost ? products : t->cost;
+}
 
 static int tiles_of(const tile *t, int rows, const gpu_linear *p) {
     return ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns);
@@ -40,8 +73,9 @@ static int tiles_of(const tile *t, int rows, const gpu_linear *p) {
 
 static double time_of(const gpu_device *device, const tile *t, int rows, const gpu_linear *p, int parts) {
     int multiprocessors = gpu_multiprocessors(device), blocks = tiles_of(t, rows, p) * parts,
-        places = multiprocessors * t->blocks, together = ceil_div(least(blocks, places), multiprocessors);
-    double step = t->cost * together, arrives = (double)ARRIVAL / (t->stages - 1),
+        places = multiprocessors * held(device, t),
+        together = ceil_div(least(blocks, places), multiprocessors);
+    double step = step_of(device, t) * together, arrives = (double)ARRIVAL / (t->stages - 1),
            wave = ceil_div(p->k_blocks, parts) * (step > arrives ? step : arrives) + AROUND,
            sums = 4e-3 * rows * p->weights.columns * parts / multiprocessors;
     return ceil_div(blocks, places) * wave + (parts > 1 ? A_JOIN + sums : 0);
@@ -62,13 +96,15 @@ static int most_parts(const gpu_device *device, const tile *t, int rows, const g
 static usual usual_choice(const gpu_device *device, int rows, const gpu_linear *p) {
     usual best = {SMALL, 1};
     double least_time = time_of(device, &tiles[SMALL], rows, p, 1);
-    for (int t = 0; t < TILES; t++)
-        for (int parts = 1; parts <= most_parts(device, &tiles[t], rows, p); parts++) {
+    for (int t = 0; t < TILES; t++) {
+        int most = held(device, &tiles[t]) ? most_parts(device, &tiles[t], rows, p) : 0;
+        for (int parts = 1; parts <= most; parts++) {
             double time = time_of(device, &tiles[t], rows, p, parts);
-            if (tiles[t].shared > gpu_shared_bytes(device) || time >= least_time) continue;
+            if (time >= least_time) continue;
             least_time = time;
             best = (usual){t, parts};
         }
+    }
     return best;
 }
 
@@ -92,15 +128,16 @@ static void gemm_mma_list(const gpu_device *device, const gpu_task *task, gpu_ch
     for (int i = 0; i < gpu_norms_first(p); i++) {
         int norm = gpu_norm_first(p, i);
         if (cuda_scattered(p) && !norm) continue;
-        for (int t = 0; t < TILES; t++)
-            for (int parts = 1; parts <= most_parts(device, &tiles[t], task->rows, p); parts++) {
+        for (int t = 0; t < TILES; t++) {
+            int most = held(device, &tiles[t]) ? most_parts(device, &tiles[t], task->rows, p) : 0;
+            for (int parts = 1; parts <= most; parts++) {
                 int taken = t == usual.tile && parts == usual.parts && norm == usual_norm(device, task);
-                if (tiles[t].shared > gpu_shared_bytes(device)) continue;
                 gpu_choices_add(to, (gpu_choice){.rank = taken ? RANK_GEMM_MMA : GPU_RANK_NEVER,
                                                  .kernel = t,
                                                  .count = parts > 1 ? parts : 0,
                                                  .norm = norm});
             }
+        }
     }
 }
 

@@ -264,7 +264,8 @@ template <class T> DEV void gemm(const gpu_linear_parts &a) {
     u32 at = ring, free_at = ring + (T::STAGES - 1) * T::STAGE;
     const u32 end = ring + T::STAGES * T::STAGE;
     for (int kb = 0; kb < blocks; kb++) {
-        enum { EACH = (T::COPIES + 3 * T::MI - 1) / (3 * T::MI) };
+        /* With two stages the next is wanted at this one's end: its copies go out during the first step. */
+        enum { OVER = (T::STAGES > 2 ? 3 : 1) * T::MI, EACH = (T::COPIES + OVER - 1) / OVER };
         const int ahead = kb + T::STAGES - 1, there = ahead < blocks, fetch = there ? first + ahead : first;
 #pragma unroll
         for (int s = 0; s < 3; s++) {
@@ -309,11 +310,31 @@ KERNEL(256) gemm_mma_160_128(const __grid_constant__ gpu_linear_parts a) {
 KERNEL(256) gemm_mma_128_160(const __grid_constant__ gpu_linear_parts a) {
     gemm<mma_tile<128, 160, 32, 80, 5>>(a);
 }
-KERNEL(256) gemm_mma_128_128(const __grid_constant__ gpu_linear_parts a) {
+/* A multiprocessor of 228 KB holds two of these blocks, and the compiler keeps to half of its registers.
+ * Where it holds one, that one has them all: sums spilled on sm_80 to sm_89. */
+#if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200
+KERNEL(256)
+#else
+extern "C" __global__ void __launch_bounds__(256, 1)
+#endif
+gemm_mma_128_128(const __grid_constant__ gpu_linear_parts a) {
     gemm<mma_tile<128, 128, 64, 32, 3>>(a);
 }
 KERNEL(128) gemm_mma_64_64(const __grid_constant__ gpu_linear_parts a) {
     gemm<mma_tile<64, 64, 32, 32, 4>>(a);
+}
+/* Within the 99 KB that a block has on sm_86, sm_89 and sm_120: two stages. */
+KERNEL(256) gemm_mma_160_192_2(const __grid_constant__ gpu_linear_parts a) {
+    gemm<mma_tile<160, 192, 80, 48, 2>>(a);
+}
+KERNEL(256) gemm_mma_128_256_2(const __grid_constant__ gpu_linear_parts a) {
+    gemm<mma_tile<128, 256, 64, 64, 2>>(a);
+}
+KERNEL(256) gemm_mma_160_128_2(const __grid_constant__ gpu_linear_parts a) {
+    gemm<mma_tile<160, 128, 80, 32, 2>>(a);
+}
+KERNEL(128) gemm_mma_64_64_2(const __grid_constant__ gpu_linear_parts a) {
+    gemm<mma_tile<64, 64, 32, 32, 2>>(a);
 }
 
 /* ---- parts --------------------------------------------------------------------------------------------- */
