@@ -2,6 +2,7 @@
  *
  *   openpi_ops [--device cpu|BACKEND:N] [--isa LEVEL] [--op KIND or part of a case's name] [--seed N]
  *              [--list]  (no device: the processor and the first of every GPU backend)
+ *              [--as CARD]   GPUs of NVIDIA's, portable: with the kernels that would run on that card
  *              [--part I/N]  the I-th of N parts, which together are everything: for several side by side
  *   openpi_ops --bench [--isa LEVEL] [--op …] [--dtype f32|bf16] [--size full] [--threads N] [--quick]
  *              (roofs are measured anew for each op, but for --quick)
@@ -241,7 +242,7 @@ static const double budget = 6e6;          /* multiply-adds of the definition th
 static const double whole_budget = 5e7;    /* the same of a case that it does some rows of                  */
 
 typedef struct options {
-    const char *device, *isa, *op, *size, *dtype;
+    const char *device, *isa, *as, *op, *size, *dtype;
     uint64_t seed;
     int part, parts;             /* which of every `parts` shapes to check, from 0                          */
     int list, bench, threads, quick, no_ahead;
@@ -412,9 +413,9 @@ static const backend *backend_of(const char *device) {
 }
 
 /* A GPU has no number of threads: it runs everything twice. */
-static void open_gpu(level *l, const backend *backend, const char *which) {
+static void open_gpu(level *l, const backend *backend, const char *which, const char *as) {
     openpi_error error = OPENPI_ERROR_INIT;
-    device_options options = {.path = l->name};
+    device_options options = {.path = l->name, .as_card = as};
     if (backend->open(which, &options, &l->many, &error) != OPENPI_OK) {
         l->many = NULL;
         snprintf(l->reason, sizeof l->reason, "%.290s", error.message);
@@ -511,7 +512,7 @@ static int check(const options *o) {
         int named = !o->isa || !strcmp(o->isa, levels[i].name);
         known |= named;
         if (!named || !backend || (o->device && !same_backend(o->device, levels[i].device))) all[i].run = -1;
-        else if (i >= GPU_LEVELS) open_gpu(&all[i], backend, o->device ? o->device : levels[i].device);
+        else if (i >= GPU_LEVELS) open_gpu(&all[i], backend, o->device ? o->device : levels[i].device, o->as);
         else if (!open_level(&all[i], many, single)) return 2;
     }
     if (!known) {
@@ -549,12 +550,13 @@ int main(int count, char **arguments) {
         {"threads", 1, NULL, 't'}, {"size", 1, NULL, 'z'},   {"cut", 1, NULL, 'c'},
         {"panels", 1, NULL, 'p'},  {"fit", 1, NULL, 'f'},    {"no-ahead", 0, NULL, 'a'},
         {"quick", 0, NULL, 'q'},   {"device", 1, NULL, 'D'}, {"part", 1, NULL, 'P'},
-        {NULL, 0, NULL, 0}};
+        {"as", 1, NULL, 'A'},      {NULL, 0, NULL, 0}};
     options o = {.seed = (uint64_t)time(NULL), .size = "full", .parts = 1};
     for (int c; (c = getopt_long(count, arguments, "", known, NULL)) != -1;) {
         switch (c) {
         case 'D': o.device = optarg; break;
         case 'i': o.isa = optarg; break;
+        case 'A': o.as = optarg; break;
         case 'o': o.op = optarg; break;
         case 's': o.seed = strtoull(optarg, NULL, 10); break;
         case 'l': o.list = 1; break;
@@ -574,8 +576,8 @@ int main(int count, char **arguments) {
             }
             /* fallthrough */
         default:
-            fprintf(stderr, "usage: openpi_ops [--device cpu|BACKEND:N] [--isa LEVEL] [--op PART] [--seed N] "
-                            "[--part I/N] [--list]\n"
+            fprintf(stderr, "usage: openpi_ops [--device cpu|BACKEND:N] [--isa LEVEL] [--as CARD] "
+                            "[--op PART] [--seed N] [--part I/N] [--list]\n"
                             "       openpi_ops --bench [--dtype T] [--size S] [--threads N]\n");
             return 2;
         }

@@ -33,6 +33,8 @@ grep -q test_gpu_memory "$page" && fail "memory is counted beside other parts"
 check memory || fail "the part memory ends with $?"
 said test_gpu_memory passed
 said test_gpu_memory-portable passed
+check cards || fail "the part cards ends with $?"
+for name in ops-as-rtx4090 verify-as-a100-f32 bench-as-rtx4090-110 profile-as-a100; do said $name passed; done
 check verify && fail "a golden that fails ends with 0"
 said verify-hopper-bf16 passed
 said verify-hopper-f32-no-graph FAILED
