@@ -117,7 +117,7 @@ static openpi_status upload_inputs(openpi_session *s, const void *end, openpi_er
                                    (size_t)((const char *)end - s->in.start), error);
 }
 
-/* Of plan_bind. */
+/* What plan_bind takes as the inputs. */
 static void *inputs_of_plan(const openpi_session *s) {
     return s->plan->shape.inputs_apart ? s->host : NULL;
 }

@@ -8,7 +8,7 @@
 
 /* Whether only programs of this machine reach the address. */
 int socket_is_loopback(const struct sockaddr *address);
-/* Of an IPv4 or IPv6 address. */
+/* Sets the port of an IPv4 or IPv6 address. */
 void socket_set_port(struct sockaddr *address, int port);
 /* How many bytes were read of a TCP connection so far, at least; 0: the system does not say. */
 uint64_t socket_bytes_read(int fd);

@@ -11,7 +11,7 @@ const char *op_kind_name(op_kind kind) {
     return (unsigned)kind < OP_KINDS ? names[kind] : "unknown";
 }
 
-/* Of a row of weights: codes and scales. */
+/* A row of weights: codes and scales. */
 static double weight_bytes(const matrix *w) {
     const weight_format *format = &weight_formats[w->type];
     return (double)weight_row_bytes(format, w->k) + weight_groups(format, w->k) * (double)sizeof *w->scales;
