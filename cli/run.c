@@ -169,6 +169,8 @@ static int compute(run_job *j) {
     double start = now_ms();
     if (openpi_request_finish(j->request, j->model_actions, horizon, j->actions, capacity, &error))
         return library_error(&verb_run, &error);
+    j->limited = (openpi_limited)OPENPI_LIMITED_INIT;
+    if (openpi_request_get_limited(j->request, &j->limited, &error)) return library_error(&verb_run, &error);
     double finish = now_ms() - start, before = j->timing.total_ms;
     for (int s = 0; s < OPENPI_STAGES; s++) j->timing.stage_ms[s] += ran.stage_ms[s];
     j->timing.stage_ms[OPENPI_STAGE_ACTIONS] = finish;
@@ -192,6 +194,15 @@ static void say_request_notes(const run_job *j) {
         fprintf(stderr, "openpi run: %s: %s\n", warning ? "warning" : "note", text);
 }
 
+static void say_limited(const run_job *j) {
+    const openpi_limited *l = &j->limited;
+    if (!l->changed) return;
+    fprintf(stderr,
+            "openpi run: warning: the robot's limits changed %d numbers of the chunk, the first in step %d: "
+            "%d below min, %d above max, %d beyond max_step, %d beyond max_start_jump; %d steps are held\n",
+            l->changed, l->step, l->below_min, l->above_max, l->beyond_step, l->beyond_start, l->held);
+}
+
 static int run_run(const void *values, char **positional, int count) {
     run_job j = {.v = values};
     int end = run_choose_format(&j);
@@ -206,7 +217,10 @@ static int run_run(const void *values, char **positional, int count) {
     if (end == END_FINE) end = compute(&j);
     if (end == END_FINE)
         end = previous_keep(&verb_run, &j.v->previous, j.request, j.model_actions, j.session_info.horizon);
-    if (end == END_FINE) run_show(&j);
+    if (end == END_FINE) {
+        say_limited(&j);
+        run_show(&j);
+    }
 
     openpi_session_close(j.session);
     openpi_engine_close(j.engine);

@@ -38,6 +38,7 @@ typedef struct run_job {
     openpi_engine *engine;
     openpi_session *session;
     openpi_policy_info policy_info;
+    openpi_limited limited;      /* what the robot's limits changed                                       */
     openpi_engine_info engine_info;
     openpi_session_info session_info;
     openpi_timing timing;

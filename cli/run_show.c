@@ -57,6 +57,17 @@ static json_t *run_head(const run_job *j) {
     return head;
 }
 
+/* What the robot's limits changed; written only where it has some. */
+static void write_limited(FILE *file, const openpi_limited *l) {
+    fprintf(file,
+            " \"limited\": {\"changed\": %d, \"below_min\": %d, \"above_max\": %d, \"beyond_step\": %d, "
+            "\"beyond_start\": %d, \"held\": %d, \"steps\": [",
+            l->changed, l->below_min, l->above_max, l->beyond_step, l->beyond_start, l->held);
+    for (int s = 0, some = 0; s < OPENPI_MAX_HORIZON; s++)
+        if (l->changed_steps >> s & 1) fprintf(file, "%s%d", some++ ? ", " : "", s);
+    fprintf(file, "]},\n");
+}
+
 /* Actions keep every digit that reads back as the same number, one step a line: so they are written here. */
 static void write_json(FILE *file, const run_job *j) {
     char number[NUMBER_TEXT];
@@ -73,7 +84,9 @@ static void write_json(FILE *file, const run_job *j) {
             fprintf(file, "%s%s", d ? ", " : "", number_text(j->actions[i * dims + d], number));
         fputc(']', file);
     }
-    fprintf(file, "\n ],\n \"timing\": {");
+    fprintf(file, "\n ],\n");
+    if (j->policy_info.limits) write_limited(file, &j->limited);
+    fprintf(file, " \"timing\": {");
     for (int s = 0; s < OPENPI_STAGES; s++)
         fprintf(file, "\"%s_ms\": %.6g, ", openpi_stage_name((openpi_stage)s), j->timing.stage_ms[s]);
     fprintf(file, "\"device_ms\": %.6g, \"total_ms\": %.6g}\n}\n", j->timing.device_ms, j->timing.total_ms);
@@ -87,10 +100,11 @@ static void write_csv(FILE *file, const run_job *j) {
         if (*j->names[d]) fprintf(file, ",%s", j->names[d]);
         else fprintf(file, ",action_%d", d);
     }
-    fputc('\n', file);
+    fputs(j->policy_info.limits ? ",limited\n" : "\n", file);
     for (int i = 0; i < horizon; i++) {
         fprintf(file, "%d", i);
         for (int d = 0; d < dims; d++) fprintf(file, ",%s", number_text(j->actions[i * dims + d], number));
+        if (j->policy_info.limits) fprintf(file, ",%d", (int)(j->limited.changed_steps >> i & 1));
         fputc('\n', file);
     }
 }

@@ -173,6 +173,8 @@ typedef struct client_reply {
     int rtc_applied, rtc_delay;  /* 1: it follows on from the chunk before, computed for this delay         */
     double rtc_max_weight;       /* what the weight was cut to; 0: it was not                               */
     int prompt_truncated;        /* 1: the prompt was too long, and the model did not see its end           */
+    int limited;                 /* numbers of the chunk that the robot's limits changed                    */
+    int held;                    /* steps of it that repeat the action before, because of a limit           */
 } client_reply;
 
 /* Reads the message that answers a request. `text`: as the event said. actions[capacity] become the chunk's

@@ -161,6 +161,7 @@ int client_reply_read(const uint8_t *bytes, size_t count, int text, client_reply
     if (!read_actions(&reply, out, actions, capacity, why)) return 0;
     client_value rtc = client_value_find(&reply, "rtc"), applied = client_value_find(&rtc, "applied");
     client_value cut = client_value_find(&reply, "openpi/prompt_truncated");
+    client_value limited = client_value_find(&reply, "openpi/limited");
     out->model_ms = milliseconds(&reply, "policy_timing", "infer_ms");
     out->server_ms = milliseconds(&reply, "server_timing", "infer_ms");
     out->prev_total_ms = milliseconds(&reply, "server_timing", "prev_total_ms");
@@ -168,5 +169,7 @@ int client_reply_read(const uint8_t *bytes, size_t count, int text, client_reply
     out->rtc_delay = (int)whole(&rtc, "delay", INT32_MAX);
     out->rtc_max_weight = whole(&rtc, "max_weight", INT32_MAX);
     out->prompt_truncated = client_value_number(&cut, 0) != 0;
+    out->limited = (int)whole(&limited, "changed", INT32_MAX);
+    out->held = (int)whole(&limited, "held", INT32_MAX);
     return 1;
 }

@@ -787,9 +787,10 @@ typedef struct openpi_limited {
     int beyond_step, beyond_start;       /* max_step, max_start_jump                                 */
     int held;                    /* steps that became the action before them                         */
     int step, action;            /* the first number beyond a limit; -1: none was                    */
+    uint64_t changed_steps;      /* bit s: numbers of step s changed                                 */
 } openpi_limited;
 
-#define OPENPI_LIMITED_INIT {sizeof(openpi_limited), 0, 0, 0, 0, 0, 0, 0, 0}
+#define OPENPI_LIMITED_INIT {sizeof(openpi_limited), 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* Fills *limited: all 0, and step and action -1, after a prepare. */
 OPENPI_API openpi_status openpi_request_get_limited(const openpi_request *request, openpi_limited *limited,

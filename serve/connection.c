@@ -23,6 +23,7 @@ struct connection {
     double prev_total_ms;
     double *chunk;               /* the last reply's, for "openpi/rtc" of the next request; NULL: none     */
     int noted;                   /* 1: the log has had the note of a request                               */
+    int limited;                 /* 1: it has had a chunk that limits changed                              */
     uint64_t chunk_model;        /* the number of the model that made it                                   */
     int number;                  /* dispatch.h's                                                           */
     uint64_t id;
@@ -93,6 +94,20 @@ static void log_note(connection *c, const job *job) {
     log_entry_write(c->all->log, &entry, "%s", job->note);
 }
 
+/* The first chunk that the robot's limits changed: once a connection. Metrics count them all. */
+static void log_limited(connection *c, const job *job) {
+    const openpi_limited *l = &job->limited;
+    if (c->limited || job->status != OPENPI_OK || !l->changed) return;
+    log_entry entry = {.level = LOG_LEVEL_WARNING, .event = "limited", .reason = "", .address = c->address,
+                       .robot = c->name, .id = c->id};
+    c->limited = 1;
+    log_entry_write(c->all->log, &entry,
+                    "the robot's limits changed %d numbers of a chunk: %d below min, %d above max, %d beyond "
+                    "max_step, %d beyond max_start_jump, %d steps held; openpi/limited of each reply and the "
+                    "metrics count on", l->changed, l->below_min, l->above_max, l->beyond_step,
+                    l->beyond_start, l->held);
+}
+
 /* The job's request is over: it was answered, or `gone`. */
 static void report(connection *c, const job *job, int gone) {
     if (!job) return;
@@ -101,6 +116,7 @@ static void report(connection *c, const job *job, int gone) {
                                .at_ms = job->at_ms,
                                .bytes = job->count,
                                .truncated = job->status == OPENPI_OK && job->truncated,
+                               .limited = &job->limited,
                                .rtc_delay = job->rtc.mode == OPENPI_RTC_OFF || job->status != OPENPI_OK ? -1
                                                                                          : job->rtc.delay};
     metrics_add_request(c->all->metrics, &request);
@@ -108,6 +124,7 @@ static void report(connection *c, const job *job, int gone) {
                 between(job, MOMENT_ARRIVED, MOMENT_SENT));
     log_request(c, job, gone);
     log_note(c, job);
+    log_limited(c, job);
 }
 
 static void unwatch(connection *c) {

@@ -69,6 +69,7 @@ job *job_take(job_pool *pool) {
     job->count = 0;
     job->status = OPENPI_OK;
     job->result = REQUEST_OK;
+    job->limited = (openpi_limited)OPENPI_LIMITED_INIT;
     memset(job->at_ms, 0, sizeof job->at_ms);
     job->rtc.mode = OPENPI_RTC_OFF;
     job->submitted = job->abandoned = 0;
@@ -133,5 +134,6 @@ void job_refuse(job *job, openpi_status status, const char *sentence) {
     job->answer.text = 1;
     job->status = status;
     int refused = status == OPENPI_BAD_INPUT || status == OPENPI_UNSUPPORTED;
-    job->result = refused ? REQUEST_REFUSED : REQUEST_FAILED;
+    job->result = refused ? REQUEST_REFUSED : status == OPENPI_BEYOND_LIMIT ? REQUEST_STOPPED
+                                                                            : REQUEST_FAILED;
 }

@@ -43,6 +43,7 @@ typedef struct job {
     int rtc_asked;               /* 1: the request has "openpi/rtc", so the reply answers it               */
     openpi_rtc rtc;              /* OFF: an ordinary sample                                                */
     int truncated;               /* 1: its prompt was cut                                                  */
+    openpi_limited limited;      /* what the robot's limits did to its chunk                               */
     char note[400];              /* what preparing it told (openpi_request_note), ""; for the log          */
     int rtc_weight;              /* what its max_weight was cut to; 0: it was not                          */
     float *previous;             /* [horizon][32]: of rtc                                                  */

@@ -107,11 +107,23 @@ static int put_rtc(msgpack_packer *p, const reply *r) {
     return failed | put_uint_entry(p, "delay", (uint64_t)r->rtc_delay);
 }
 
+/* What docs/serve.md says of it. */
+static int put_limited(msgpack_packer *p, const openpi_limited *l) {
+    const struct { const char *key; int count; } counts[] = {
+        {"changed", l->changed},       {"below_min", l->below_min},     {"above_max", l->above_max},
+        {"beyond_step", l->beyond_step}, {"beyond_start", l->beyond_start}, {"held", l->held}};
+    enum { COUNTS = sizeof counts / sizeof *counts };
+    int failed = put_text(p, "openpi/limited") | msgpack_pack_map(p, COUNTS);
+    for (int i = 0; i < COUNTS; i++) failed |= put_uint_entry(p, counts[i].key, (uint64_t)counts[i].count);
+    return failed;
+}
+
 size_t reply_write(const reply *r, uint8_t *out, size_t capacity) {
     sink s = {.data = out, .capacity = capacity};
     msgpack_packer p;
     msgpack_packer_init(&p, &s, sink_write);
-    int failed = msgpack_pack_map(&p, (r->rtc ? 4u : 3u) + (r->truncated ? 1u : 0u));
+    unsigned more = (r->rtc ? 1u : 0u) + (r->limited.changed ? 1u : 0u) + (r->truncated ? 1u : 0u);
+    int failed = msgpack_pack_map(&p, 3u + more);
     failed |= put_text(&p, "actions");
     failed |= put_array(&p, r->actions, r->horizon, r->action_dim);
     failed |= put_text(&p, "policy_timing");
@@ -122,11 +134,12 @@ size_t reply_write(const reply *r, uint8_t *out, size_t capacity) {
     failed |= put_double_entry(&p, "infer_ms", r->infer_ms);
     if (r->prev_total_ms >= 0) failed |= put_double_entry(&p, "prev_total_ms", r->prev_total_ms);
     if (r->rtc) failed |= put_rtc(&p, r);
+    if (r->limited.changed) failed |= put_limited(&p, &r->limited);
     if (r->truncated) failed |= put_text(&p, "openpi/prompt_truncated") | msgpack_pack_true(&p);
     return failed ? 0 : s.count;
 }
 
 size_t reply_most_bytes(int horizon, int action_dim) {
-    enum { AROUND = 256 };
+    enum { AROUND = 384 };
     return (size_t)horizon * (size_t)action_dim * sizeof(double) + AROUND;
 }

@@ -34,6 +34,7 @@ typedef struct reply {
     int rtc_applied, rtc_delay;
     int truncated;               /* 1: with "openpi/prompt_truncated", true                                */
     int rtc_weight;              /* "max_weight", what it was cut to; 0: not in the map                    */
+    openpi_limited limited;      /* what the robot's limits changed; nothing: without "openpi/limited"     */
 } reply;
 
 size_t reply_write(const reply *reply, uint8_t *out, size_t capacity);

@@ -54,6 +54,11 @@ class Request:
     def prompt_truncated(self) -> bool:
         return self._handle.prompt_truncated
 
+    @property
+    def limited(self) -> dict[str, int]:
+        """What the robot's limits did to the actions of the last finish, as counts."""
+        return self._handle.limited
+
     def sample(self) -> Sample:
         """What the last prepare made, as copies."""
         *pictures, floats, tokens, state, _ = self._handle.sample()
@@ -339,6 +344,9 @@ class Policy(Closing):
         `previous` may also be float32 [steps, dimensions], normalised, in model space.
 
         "prompt_truncated": True is there where the prompt was cut; Python warns of it, too.
+
+        "limited" is there where limits of the robot's file changed actions: a dict of counts, "changed", "below_min",
+        "above_max", "beyond_step", "beyond_start", "held". Actions that may not be sent raise openpi_c.Error.
         """
         if self._default_prompt is not None:
             obs = self._with_prompt(obs)

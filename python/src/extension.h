@@ -23,7 +23,8 @@
     X(WORD_TOTAL_MS, "total_ms")              \
     X(WORD_STAGES, "stages")                  \
     X(WORD_PROMPT_TRUNCATED, "prompt_truncated") \
-    X(WORD_NOTES, "notes")
+    X(WORD_NOTES, "notes") \
+    X(WORD_LIMITED, "limited")
 
 enum {
 #define X(name, text) name,
@@ -98,6 +99,8 @@ module_state *state_of(PyObject *object);
 
 /* Raises the exception of a status with the engine's sentence; `before` (may be "") precedes it. Returns
  * NULL. */
+/* What limits changed, counts by name. */
+PyObject *limited_dict(const openpi_limited *limited);
 PyObject *raise_status(const module_state *state, const char *before, const openpi_error *error);
 /* A handle that is closed, whose __init__ is called twice (ValueError), or that another call uses (Error). */
 void raise_closed(const char *what);

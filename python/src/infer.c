@@ -21,6 +21,7 @@ typedef struct part {
     Py_buffer actions_view, chunk_view;
     following follows;
     int truncated;             /* 1: the prompt was cut                                                */
+    openpi_limited limited;    /* what the robot's limits changed                                      */
     char notes[NOTES][400];    /* the request's, "" after the last                                     */
 } part;
 
@@ -226,6 +227,8 @@ static openpi_status finish_part(call *c, int b) {
     openpi_status status =
         openpi_request_finish(p->handle, model, c->horizon, p->actions_view.buf,
                               (size_t)p->actions_view.len / sizeof(double), &c->error);
+    p->limited = (openpi_limited)OPENPI_LIMITED_INIT;
+    if (status == OPENPI_OK) status = openpi_request_get_limited(p->handle, &p->limited, &c->error);
     if (status != OPENPI_OK || !p->chunk) return status;
     return openpi_request_keep(p->handle, model, c->horizon, p->chunk_view.buf,
                                (size_t)p->chunk_view.len / sizeof(double), &c->error);
@@ -295,7 +298,7 @@ static PyObject *notes_list(const part *p) {
 }
 
 /* [{"actions": …, "policy_timing": …}, …], with real-time chunking "chunk"; "prompt_truncated" where it was,
- * and "notes", for Python to warn. */
+ * "limited" where the robot's limits changed it, and "notes", for Python to warn. */
 static PyObject *answers(const call *c) {
     PyObject *const *words = c->state->words;
     PyObject *timing = timing_dict(c), *list = timing ? PyList_New(c->count) : NULL;
@@ -306,6 +309,8 @@ static PyObject *answers(const call *c) {
                      PyDict_SetItem(answer, words[WORD_POLICY_TIMING], timing) ||
                      (p->chunk && PyDict_SetItem(answer, words[WORD_CHUNK], p->chunk));
         if (!failed && p->truncated) failed = PyDict_SetItem(answer, words[WORD_PROMPT_TRUNCATED], Py_True);
+        if (!failed && p->limited.changed)
+            failed = put(answer, words[WORD_LIMITED], limited_dict(&p->limited));
         if (!failed && p->notes[0][0]) failed = put(answer, words[WORD_NOTES], notes_list(p));
         if (failed) Py_CLEAR(answer);
         if (!answer || PyList_SetItem(list, b, answer)) Py_CLEAR(list);

@@ -146,6 +146,7 @@ static const char *policy_note(const void *handle, int index, int *warning) {
 
 static PyObject *transform_info(PyObject *object, PyObject *nothing) {
     const shared_policy *policy = ((transform_object *)object)->policy;
+    static const char *const verbs[] = {"clamp", "hold", "stop"};
     openpi_policy_info i = OPENPI_POLICY_INFO_INIT;
     openpi_error error = OPENPI_ERROR_INIT;
     (void)nothing;
@@ -153,8 +154,9 @@ static PyObject *transform_info(PyObject *object, PyObject *nothing) {
     if (openpi_policy_get_info(policy->handle, &i, &error) != OPENPI_OK)
         return raise_status(state_of(object), "", &error);
     return Py_BuildValue(
-        "{s:s,s:(sss),s:i,s:i,s:i,s:i,s:O,s:O,s:s,s:s,s:s,s:N,s:N,s:N,s:N,s:d,s:N,s:N}", "robot", i.robot,
-        "cameras", i.cameras[0], i.cameras[1], i.cameras[2], "state_length", i.state_length, "action_dim",
+        "{s:s,s:(sss),s:i,s:i,s:i,s:i,s:O,s:O,s:s,s:s,s:s,s:N,s:N,s:N,s:N,s:d,s:N,s:N,s:i,s:s}", "robot",
+        i.robot, "cameras", i.cameras[0], i.cameras[1], i.cameras[2], "state_length", i.state_length,
+        "action_dim",
         i.action_dim, "horizon", i.horizon, "max_prompt", i.max_prompt, "prompt_state",
         i.prompt_state ? Py_True : Py_False,
         "lerobot", i.lerobot ? Py_True : Py_False, "tokenizer", i.tokenizer, "tokenizer_kind",
@@ -163,7 +165,8 @@ static PyObject *transform_info(PyObject *object, PyObject *nothing) {
         "action_units", text_tuple(policy->handle, i.action_dim, openpi_policy_action_unit), "action_states",
         action_states(policy->handle, i.action_dim), "rate_hz",
         openpi_policy_rate(policy->handle), "reset_pose", reset_pose(policy->handle),
-        "notes", note_tuple(policy->handle, policy_note));
+        "notes", note_tuple(policy->handle, policy_note), "limits", i.limits, "on_violation",
+        verbs[i.on_violation]);
 }
 
 static PyObject *transform_closed(PyObject *object, void *nothing) {
@@ -363,6 +366,21 @@ static PyObject *request_previous(PyObject *object, PyObject *arguments) {
     return status == OPENPI_OK ? Py_BuildValue("(ii)", rows, dims) : raise_status(state, "", &error);
 }
 
+PyObject *limited_dict(const openpi_limited *l) {
+    return Py_BuildValue("{s:i,s:i,s:i,s:i,s:i,s:i}", "changed", l->changed, "below_min", l->below_min,
+                         "above_max", l->above_max, "beyond_step", l->beyond_step, "beyond_start",
+                         l->beyond_start, "held", l->held);
+}
+
+static PyObject *request_limited(PyObject *object, void *nothing) {
+    openpi_limited limited = OPENPI_LIMITED_INIT;
+    openpi_error error = OPENPI_ERROR_INIT;
+    (void)nothing;
+    if (openpi_request_get_limited(((request_object *)object)->handle, &limited, &error) != OPENPI_OK)
+        return raise_status(state_of(object), "", &error);
+    return limited_dict(&limited);
+}
+
 static PyObject *request_truncated(PyObject *object, void *nothing) {
     (void)nothing;
     return PyBool_FromLong(openpi_request_prompt_truncated(((request_object *)object)->handle));
@@ -390,6 +408,7 @@ static PyMethodDef request_methods[] = {
 
 static PyGetSetDef request_getset[] = {{"prompt_truncated", request_truncated, NULL, NULL, NULL},
                                        {"notes", request_notes, NULL, NULL, NULL},
+                                       {"limited", request_limited, NULL, NULL, NULL},
                                        {0}};
 
 static PyType_Slot request_slots[] = {

@@ -7,7 +7,8 @@
 /* ---- names and buckets ------------------------------------------------------------------------------ */
 
 static const char *const class_names[SCHEDULER_CLASSES] = {"shared", "reserved"};
-static const char *const result_names[REQUEST_RESULTS] = {"ok", "refused", "late", "failed", "gone"};
+static const char *const result_names[REQUEST_RESULTS] = {"ok",     "refused", "late",
+                                                         "failed", "stopped", "gone"};
 static const char *const rejection_names[REJECTIONS] = {"token", "connections", "address", "reserved",
                                                         "attempts", "origin"};
 static const char *const stage_names[METRICS_STAGES] = {"receive", "turn", "prepare_wait", "prepare",
@@ -60,6 +61,13 @@ static int seconds_between(const double *at_ms, moment from, moment to, double *
     return 1;
 }
 
+static void add_limited(metrics_counts *c, const openpi_limited *l) {
+    if (!l) return;
+    const int beyond[METRICS_LIMITS] = {l->below_min, l->above_max, l->beyond_step, l->beyond_start};
+    c->limited += l->changed > 0;
+    for (int i = 0; i < METRICS_LIMITS; i++) c->beyond[i] += (uint64_t)beyond[i];
+}
+
 void metrics_add_request(metrics *m, const metrics_request *r) {
     metrics_counts *c = &m->counts;
     double seconds;
@@ -67,6 +75,7 @@ void metrics_add_request(metrics *m, const metrics_request *r) {
     c->requests[r->class][r->result]++;
     observe(&c->message_bytes, bytes_bounds, (double)r->bytes);
     c->truncated += r->truncated != 0;
+    add_limited(c, r->limited);
     if (r->rtc_delay >= 0) observe(&c->rtc_delay, steps_bounds, r->rtc_delay);
     for (int i = 0; i < METRICS_STAGES; i++)
         if (seconds_between(r->at_ms, (moment)i, (moment)(i + 1), &seconds))
@@ -211,6 +220,17 @@ static void put_process(text *out, const process *p) {
     put_number(out, "gauge", "process_max_fds", "File descriptors that may be open.", (double)p->max_fds);
 }
 
+static void put_limits(text *out, const metrics_counts *c) {
+    static const char *const names[METRICS_LIMITS] = {"min", "max", "max_step", "max_start_jump"};
+    put_number(out, "counter", "openpi_replies_limited_total",
+               "Replies whose actions a limit of the robot changed.", (double)c->limited);
+    head(out, "openpi_numbers_beyond_limit_total", "counter",
+         "Numbers of actions that were beyond a limit of the robot.");
+    for (int i = 0; i < METRICS_LIMITS; i++)
+        text_put(out, "openpi_numbers_beyond_limit_total{limit=\"%s\"} %llu\n", names[i],
+                 (unsigned long long)c->beyond[i]);
+}
+
 void metrics_write(const metrics_counts *c, const metrics_now *now, text *out) {
     put_requests(out, c);
     put_durations(out, c);
@@ -225,6 +245,7 @@ void metrics_write(const metrics_counts *c, const metrics_now *now, text *out) {
                   steps_bounds, &c->rtc_delay);
     put_number(out, "counter", "openpi_prompts_truncated_total", "Answered requests whose prompt was cut.",
                (double)c->truncated);
+    put_limits(out, c);
     head(out, "openpi_build_info", "gauge", "Always 1: which openpi this is.");
     text_put(out, "openpi_build_info{version=");
     text_quote(out, now->version);

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "openpi.h"
 #include "serve/who/drops.h"
 #include "process.h"
 #include "serve/schedule/scheduler.h"
@@ -33,6 +34,7 @@ typedef enum moment {
     MOMENTS
 } moment;
 
+enum { METRICS_LIMITS = 4 };     /* min, max, max_step, max_start_jump                                      */
 enum { METRICS_STAGES = MOMENTS - 1 };         /* stage i: from moment i to moment i + 1                   */
 
 typedef enum request_result {
@@ -40,6 +42,7 @@ typedef enum request_result {
     REQUEST_REFUSED,             /* it does not fit: a sentence                                            */
     REQUEST_LATE,                /* not computed because of its deadline                                   */
     REQUEST_FAILED,              /* the server or its device could not                                     */
+    REQUEST_STOPPED,             /* its actions are beyond a limit of the robot, and none were sent        */
     REQUEST_GONE,                /* its connection has left                                                */
     REQUEST_RESULTS
 } request_result;
@@ -78,6 +81,8 @@ typedef struct metrics_counts {
     histogram stages[METRICS_STAGES];
     histogram batch, message_bytes, rtc_delay;
     uint64_t truncated;          /* prompts that were cut                                                  */
+    uint64_t limited;            /* replies whose actions a limit of the robot changed                     */
+    uint64_t beyond[METRICS_LIMITS];           /* numbers that were beyond a limit, by its kind            */
     metrics_device devices[SCHEDULER_DEVICES];
     int device_count;
 } metrics_counts;
@@ -101,6 +106,7 @@ typedef struct metrics_request {
     size_t bytes;                /* its message's                                                          */
     int rtc_delay;               /* steps that its chunk was computed for; negative: none                  */
     int truncated;               /* 1: its prompt was cut                                                  */
+    const openpi_limited *limited;             /* what the robot's limits did; NULL: nothing               */
 } metrics_request;
 
 /* A request was answered, or will not be. */

@@ -59,8 +59,10 @@ static openpi_status write_reply(serve_device *d, job *job, const float *model_a
     int horizon = d->session_info.horizon, dims = d->options.model->info.action_dim;
     SERVE_TRY(openpi_request_keep(job->request, model_actions, horizon, job->chunk, chunk_numbers(d),
                                   error));
-    SERVE_TRY(openpi_request_finish(job->request, model_actions, horizon, d->actions,
-                                    (size_t)horizon * (size_t)dims, error));
+    openpi_status status = openpi_request_finish(job->request, model_actions, horizon, d->actions,
+                                                 (size_t)horizon * (size_t)dims, error);
+    SERVE_TRY(openpi_request_get_limited(job->request, &job->limited, error));
+    if (status != OPENPI_OK) return status;
     reply reply = {.actions = d->actions,
                    .horizon = horizon,
                    .action_dim = dims,
@@ -71,7 +73,8 @@ static openpi_status write_reply(serve_device *d, job *job, const float *model_a
                    .rtc_applied = job->rtc.mode != OPENPI_RTC_OFF,
                    .rtc_delay = job->rtc.delay,
                    .rtc_weight = job->rtc_weight,
-                   .truncated = job->truncated};
+                   .truncated = job->truncated,
+                   .limited = job->limited};
     job->answer.bytes = reply_write(&reply, job->answer.data, job->answer_capacity);
     snapshot_reply(job->snapshot, &reply);
     return OPENPI_OK;

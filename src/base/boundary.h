@@ -32,7 +32,7 @@
     X(openpi_policy_options, OPENPI_POLICY_OPTIONS_INIT, robot, formats)               \
     X(openpi_policy_info, OPENPI_POLICY_INFO_INIT, cameras, on_violation)              \
     X(openpi_limits, OPENPI_LIMITS_INIT, count, max_start_jump)                        \
-    X(openpi_limited, OPENPI_LIMITED_INIT, changed, action)                            \
+    X(openpi_limited, OPENPI_LIMITED_INIT, changed, changed_steps)                     \
     X(openpi_image, OPENPI_IMAGE_INIT, data, reserved)                                 \
     X(openpi_observation, OPENPI_OBSERVATION_INIT, image_count, prompt_length)         \
     X(openpi_field, OPENPI_FIELD_INIT, rank, unknown)                                  \

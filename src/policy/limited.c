@@ -93,6 +93,7 @@ openpi_status openpi_request_get_limited(const openpi_request *request, openpi_l
     own.held = r->held;
     own.step = r->step;
     own.action = r->dim;
+    own.changed_steps = r->changed_steps;
     BOUNDARY_GIVE(openpi_limited, &own, out);
     return OPENPI_OK;
 }

@@ -94,6 +94,11 @@ static int check_action(const limits *limits, const double *previous, const doub
     return beyond;
 }
 
+static void note_changed(limits_report *report, int step, int changed) {
+    report->changed += changed;
+    if (changed && step < 64) report->changed_steps |= UINT64_C(1) << step;
+}
+
 static int all_finite(const double *action, int step, int dims, limits_report *report) {
     for (int d = 0; d < dims; d++) {
         if (isfinite(action[d])) continue;
@@ -122,6 +127,7 @@ static int all_known(const limits *limits, const double *previous, const double 
 
 /* 1: every number has become the nearest one that fits. */
 static int clamp(const interval *fits, int dims, double *action, int step, limits_report *report) {
+    int changed = 0;
     for (int d = 0; d < dims; d++) {
         if (!(fits[d].low <= fits[d].high)) {
             report->stop = LIMITS_NOTHING_FITS;
@@ -132,9 +138,10 @@ static int clamp(const interval *fits, int dims, double *action, int step, limit
             return 0;
         }
         double sent = fmin(fmax(action[d], fits[d].low), fits[d].high);
-        report->changed += sent != action[d];
+        changed += sent != action[d];
         action[d] = sent;
     }
+    note_changed(report, step, changed);
     return 1;
 }
 
@@ -150,7 +157,9 @@ static int hold(const limits *limits, const double *previous, const double *star
     }
     for (int s = step; s < steps; s++) {
         double *action = actions + (size_t)s * (size_t)dims;
-        for (int d = 0; d < dims; d++) report->changed += action[d] != previous[d];
+        int changed = 0;
+        for (int d = 0; d < dims; d++) changed += action[d] != previous[d];
+        note_changed(report, s, changed);
         memcpy(action, previous, (size_t)dims * sizeof *action);
     }
     report->held = steps - step;

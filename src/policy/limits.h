@@ -22,6 +22,7 @@
 #define POLICY_LIMITS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { LIMITS_DIMS = 32 };
 
@@ -56,6 +57,7 @@ typedef struct limits_report {
                                     began, stop: up to and with the first step that has one               */
     int changed;                 /* numbers that are sent and are not as they came                        */
     int held;                    /* steps that became the action before them                              */
+    uint64_t changed_steps;      /* bit s: numbers of step s changed; of the first 64 steps               */
     int step, dim;               /* the first number beyond a limit or not finite; -1: none               */
     limit_kind kind;             /* its first limit, in the order above                                    */
     double value, limit, from;   /* how it came; that limit; of a difference the number it is counted from.

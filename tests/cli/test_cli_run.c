@@ -100,6 +100,36 @@ static void test_formats(void **state) {
     assert_true(memcmp(actions, npy_doubles(out, out_bytes, H, D), sizeof actions) != 0);
 }
 
+/* What limits of the robot changed: in the JSON, in a column of the CSV, and in a line. */
+static void test_limits(void **state) {
+    (void)state;
+    static const char arm[] = "{\"like\": \"none\", \"name\": \"arm\", \"actions\": 2, \"limits\": {%s}}",
+                      *const chunk = "run --synthetic tiny --robot arm.json --image base='" TESTS_DIR
+                                     "/pictures/rgb.png' --state 0.1,0.2 --prompt x --steps 2 --horizon 4";
+    char record[256];
+    snprintf(record, sizeof record, arm, "\"max_step\": [1e-3, null]");
+    assert_int_equal(scratch_write(&box, "arm.json", record, strlen(record)), 0);
+    assert_int_equal(run("%s --format json", chunk), 0);
+    must_contain(err, "warning: the robot's limits changed 3 numbers of the chunk, the first in step 1: ");
+    json_t *root = parse(out, out_bytes), *limited = json_object_get(root, "limited");
+    assert_int_equal(json_integer_value(json_object_get(limited, "changed")), 3);
+    assert_int_equal(json_integer_value(json_object_get(limited, "beyond_step")), 3);
+    assert_int_equal(json_array_size(json_object_get(limited, "steps")), 3);
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(limited, "steps"), 0)), 1);
+    json_decref(root);
+    assert_int_equal(run("%s --format csv", chunk), 0);
+    must_contain(out, "step,action_0,action_1,limited\n");
+    char *line = strchr(out, '\n') + 1;
+    for (int i = 0; i < H; i++, line = strchr(line, '\n') + 1)
+        assert_int_equal(strchr(line, '\n')[-1], i ? '1' : '0');
+    snprintf(record, sizeof record, arm, "\"max_step\": [1e-3, null], \"on_violation\": \"stop\"");
+    assert_int_equal(scratch_write(&box, "arm.json", record, strlen(record)), 0);
+    assert_int_equal(run("%s", chunk), 1);
+    must_contain(err, "robot \"arm\" is sent nothing: action 0 of step 1 is ");
+    assert_int_equal(run("%s --format json", SMALL), 0);
+    assert_null(strstr(out, "\"limited\""));
+}
+
 static int columns_of(const char *line) {
     int n = 0;
     for (; *line; line++) n += ((unsigned char)*line & 0xc0) != 0x80;
@@ -559,6 +589,7 @@ static void test_plot(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_limits),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_names_of_results),
         cmocka_unit_test(test_state_file),

@@ -218,7 +218,7 @@ static void metadata_of_another_server(void **state) {
 
 /* ---- replies -------------------------------------------------------------------------------------- */
 
-enum { STEPS = 3, DIMS = 2, NUMBERS = STEPS * DIMS, REPLY = 400 };
+enum { STEPS = 3, DIMS = 2, NUMBERS = STEPS * DIMS, REPLY = 500 };
 static const double chunk[NUMBERS] = {0.5, -1, 1e-300, 4, 5, 6};
 
 static void replies_of_the_server(void **state) {
@@ -230,6 +230,7 @@ static void replies_of_the_server(void **state) {
     (void)state;
     for (int full = 0; full < 2; full++) {
         if (full) written.rtc = written.rtc_applied = written.truncated = 1;
+        if (full) written.limited = (openpi_limited){.changed = 300, .below_min = 1, .held = 70000};
         if (full) written.rtc_delay = 300, written.rtc_weight = 10, written.prev_total_ms = 15.25;
         size_t count = reply_write(&written, bytes, sizeof bytes);
         memset(actions, 0, sizeof actions);
@@ -240,6 +241,7 @@ static void replies_of_the_server(void **state) {
         assert_true(read.prev_total_ms == (full ? 15.25 : -1) && read.prompt_truncated == full);
         assert_true(read.rtc_applied == full && read.rtc_delay == full * 300);
         assert_true(read.rtc_max_weight == full * 10);
+        assert_true(read.limited == full * 300 && read.held == full * 70000);
         assert_true(client_reply_read(bytes, count, 0, &read, NULL, 0, why));
         assert_false(client_reply_read(bytes, count, 0, &read, actions, NUMBERS - 1, why));
         assert_string_equal(why, "a reply with 3 steps of 2 numbers, more than the 5 that there is memory "

@@ -93,16 +93,19 @@ static double closer(const problem *p, int s, int d) {
 /* The nearest one, to rounding. */
 static void assert_nearest(const problem *p) {
     int changed = 0;
+    uint64_t steps = 0;
     for (int s = 0; s < p->steps; s++)
         for (int d = 0; d < DIMS; d++) {
             double sent = p->sent[s][d], came = p->came[s][d];
             assert_true(is_within(p, s, d, sent));
             if (sent == came) continue;
             changed++;
+            steps |= UINT64_C(1) << s;
             assert_false(is_within(p, s, d, came));
             assert_false(is_within(p, s, d, closer(p, s, d)));
         }
     assert_int_equal(p->report.changed, changed);
+    assert_true(p->report.changed_steps == steps);
     assert_int_equal(p->report.held, 0);
 }
 
@@ -114,7 +117,9 @@ static void assert_held(const problem *p) {
     for (int s = 0; s < p->steps; s++) {
         assert_memory_equal(p->sent[s], s < from ? p->came[s] : last, sizeof p->sent[s]);
         assert_true(action_is_within(p, s, p->sent[s]));
+        int before = changed;
         for (int d = 0; d < DIMS; d++) changed += p->sent[s][d] != p->came[s][d];
+        assert_int_equal(p->report.changed_steps >> s & 1, changed > before);
     }
     assert_int_equal(p->report.held, p->steps - from);
     assert_int_equal(p->report.changed, changed);

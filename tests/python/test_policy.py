@@ -249,3 +249,37 @@ def test_reset_pose():
         json.dumps(policy.metadata)
     with openpi_c.Policy(synthetic="odd:pi0:7", robot="none", progress=None) as policy:
         assert "reset_pose" not in policy.metadata
+
+
+def test_limits(tmp_path):
+    """Limits of a robot's file: what leaves is within them, and the answer says what was changed."""
+    arm = {"like": "none", "name": "arm", "actions": 2, "limits": {"max_step": [1e-3, None], "max": [None, 0.25]}}
+    obs = {"base": np.full((20, 30, 3), 7, np.uint8), "state": [0.1, -0.2], "prompt": "go"}
+    settings = {"synthetic": "odd:pi0:7", "steps": 2, "horizon": 4}
+
+    def policy(**limits):
+        (tmp_path / "arm.json").write_text(json.dumps(arm | {"limits": limits}))
+        return openpi_c.Policy(robot=str(tmp_path / "arm.json"), **settings)
+
+    with policy() as free:
+        free_actions = free.infer(obs, noise=np.ones((4, 32), np.float32))
+        assert "limited" not in free_actions
+        assert free.info["limits"] == 0
+    with policy(max_step=[1e-3, None], max=[None, 0.25]) as arms:
+        assert arms.info["limits"] == 2 and arms.info["on_violation"] == "clamp"
+        answer = arms.infer(obs, noise=np.ones((4, 32), np.float32))
+        actions, limited = answer["actions"], answer["limited"]
+        assert np.all(np.abs(np.diff(actions[:, 0])) <= 1e-3) and np.all(actions[:, 1] <= 0.25)
+        assert limited["changed"] == np.sum(actions != free_actions["actions"]) > 0
+        assert limited["beyond_step"] > 0 and limited["held"] == 0
+        last = np.array([actions[0, 0] + 1, 0])
+        told = arms.infer(obs | {"openpi/last_action": last}, noise=np.ones((4, 32), np.float32))["actions"]
+        assert abs(told[0, 0] - last[0]) <= 1e-3
+        request = arms.request()
+        request.prepare(obs)
+        request.finish(np.ones((4, 32), np.float32))
+        assert request.limited["above_max"] == 4 and request.limited["changed"] == 4
+    with policy(max_step=[1e-9, None], on_violation="stop") as stopped:
+        with pytest.raises(openpi_c.Error, match="is sent nothing: action 0 of step 1") as raised:
+            stopped.infer(obs)
+        assert raised.value.status == "beyond a limit"

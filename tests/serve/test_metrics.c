@@ -42,11 +42,13 @@ static void must_be(const char *text, const char *name, double expected) {
 
 static void report(metrics *m, scheduler_class class, request_result result, const double *at_ms,
                    int rtc_delay) {
+    const openpi_limited limited = {.changed = 3, .below_min = 1, .beyond_step = 70};
     metrics_request request = {.class = class,
                                .result = result,
                                .at_ms = at_ms,
                                .bytes = 450000,
                                .truncated = rtc_delay == 3,
+                               .limited = rtc_delay == 3 ? &limited : NULL,
                                .rtc_delay = rtc_delay};
     metrics_add_request(m, &request);
 }
@@ -174,6 +176,11 @@ static void histograms(void **state) {
     must_be(text, "openpi_rtc_delay_steps_bucket{le=\"50\"}", 2);
     must_be(text, "openpi_rtc_delay_steps_count", 3);
     must_be(text, "openpi_prompts_truncated_total", 1);
+    must_be(text, "openpi_replies_limited_total", 1);
+    must_be(text, "openpi_numbers_beyond_limit_total{limit=\"min\"}", 1);
+    must_be(text, "openpi_numbers_beyond_limit_total{limit=\"max\"}", 0);
+    must_be(text, "openpi_numbers_beyond_limit_total{limit=\"max_step\"}", 70);
+    must_be(text, "openpi_numbers_beyond_limit_total{limit=\"max_start_jump\"}", 0);
     free(text);
     metrics_close(&m);
 }

@@ -101,7 +101,7 @@ function showTiles(state, then) {
   const answered = s => sum(s.requests.shared) + sum(s.requests.reserved);
   const both = name => state.requests.shared[name] + state.requests.reserved[name];
   text("rate", (Math.max(0, answered(state) - (then ? answered(then) : 0)) / Math.max(passed, .001)).toFixed(1));
-  const bad = ["refused", "late", "failed", "gone"].filter(both).map(name => `${both(name)} ${name}`);
+  const bad = ["refused", "late", "failed", "stopped", "gone"].filter(both).map(name => `${both(name)} ${name}`);
   text("results", [`${both("ok")} answered`, ...bad].join(", "));
   const {p50_ms, p99_ms, seconds: span} = state.recent;
   text("mean", p50_ms ? ms(p50_ms) : "–");
