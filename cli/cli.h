@@ -86,6 +86,7 @@ typedef struct verb {
 } verb;
 
 extern const verb verb_run, verb_inspect, verb_convert, verb_synth, verb_verify, verb_bench, verb_devices;
+extern const verb verb_doctor;
 extern const verb verb_profile, verb_trace, verb_roof;
 extern const verb verb_report;
 extern const verb verb_ladder;

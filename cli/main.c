@@ -15,7 +15,7 @@
 
 const verb_group verb_groups[] = {
     {"Run a policy", {&verb_run, &verb_serve}},
-    {"Look at checkpoints", {&verb_inspect, &verb_convert, &verb_synth}},
+    {"Look at checkpoints", {&verb_inspect, &verb_doctor, &verb_convert, &verb_synth}},
     {"Look at the machine", {&verb_devices, &verb_roof}},
     {"Prove that it computes right", {&verb_verify}},
     {"Measure", {&verb_bench, &verb_profile, &verb_trace, &verb_ladder}},

@@ -137,9 +137,29 @@ static void test_verify_machine(void **state) {
     }
 }
 
+/* Requests as clients send them in, findings out; what they mean is tests/measure/test_doctor.c. */
+static void test_doctor(void **state) {
+    (void)state;
+    static const char golden[] = GOLDEN "/policy/aloha_sim/request.msgpack";
+    assert_int_equal(run("doctor --synthetic tiny --robot aloha_sim --observations '%s' --chunks 0 "
+                         "--json d.json", golden), 0);
+    must_contain(out, "camera images/cam_high is live");
+    must_contain(out, "warnings: nothing is surely wrong");
+    char *text = slurp(scratch_path(&box, "d.json"), NULL);
+    must_contain(text, "\"verdict\": \"warning\"");
+    free(text);
+    assert_int_equal(run("doctor --synthetic tiny --robot droid --observations '%s' --chunks 0", golden), 1);
+    must_contain(out, "wrong    request: 1 of 1 requests are refused, the first is ");
+    assert_int_equal(run("doctor --synthetic tiny --robot droid"), 2);
+    must_contain(err, "no requests: give --observations FOLDER");
+    assert_int_equal(run("doctor --synthetic tiny --robot droid --observations absent"), 2);
+    must_contain(err, "absent: nothing of that name is there");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_synth_and_inspect),
+        cmocka_unit_test(test_doctor),
         cmocka_unit_test(test_downloaded_tokenizer),
         cmocka_unit_test(test_devices),
         cmocka_unit_test(test_verify),

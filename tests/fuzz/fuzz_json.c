@@ -3,6 +3,8 @@
  *   s  a synthetic checkpoint's spec  x  model.safetensors.index.json beside one shard
  *   m  LeRobot's state file of its normalizer (no JSON)                c  LeRobot's config.json
  *   b  policy_preprocessor.json       a  policy_postprocessor.json, each beside good others */
+#include <math.h>
+
 #include "../support/scratch.h"
 #include "base/file.h"
 #include "fuzz.h"
@@ -82,6 +84,26 @@ static void open_index(const uint8_t *data, size_t size) {
     if (went_well(tensors_open(shard_folder.folder, &tensors, &error), &error)) tensors_close(tensors);
 }
 
+/* What leaves limits that were read is within them, or nothing leaves. */
+static void hold_limits(const limits *l, size_t seed) {
+    enum { STEPS = 4 };
+    double actions[STEPS * LIMITS_DIMS], previous[LIMITS_DIMS], start[LIMITS_DIMS];
+    limits_report report;
+    PROMISE(l->dims >= 1 && l->dims <= LIMITS_DIMS);
+    for (int i = 0; i < STEPS * l->dims; i++) actions[i] = (double)((seed * 31 + (size_t)i * 7) % 41) / 8 - 2;
+    for (int d = 0; d < l->dims; d++) previous[d] = start[d] = (double)(d % 5) / 4;
+    if (!limits_apply(l, previous, start, actions, STEPS, &report)) {
+        PROMISE(report.stop != LIMITS_SENT);
+        return;
+    }
+    for (int s = 0; s < STEPS; s++)
+        for (int d = 0; d < l->dims; d++) {
+            double now = actions[s * l->dims + d], before = s ? actions[(s - 1) * l->dims + d] : previous[d];
+            PROMISE(now >= l->min[d] && now <= l->max[d] && fabs(now - before) <= l->max_step[d]);
+            PROMISE(s || fabs(now - start[d]) <= l->max_start_jump[d]);
+        }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static norm_stats state, actions;
     static robot robot;
@@ -109,6 +131,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             robot_actions_out(&robot, x);
             robot_describe_cameras(&robot, cameras, sizeof cameras);
             for (int i = 0; i < robot.camera_count; i++) robot_camera_slot(&robot, robot.cameras[i].key);
+            hold_limits(&robot.limits, size);
         }
         break;
     case 'd': went_well(openpi_dims_parse(text, &dims, &error), &error); break;
