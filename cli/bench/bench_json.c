@@ -87,6 +87,8 @@ json_t *bench_json(const bench_job *j, const char *kind) {
                         json_boolean(j->v.changing_prompts));
     json_object_set_new(machine, "driver", json_string(j->driver));
     json_object_set_new(machine, "power_limit_w", known(f->limit_w));
+    if (f->mode[0]) json_object_set_new(machine, "power_mode", json_string(f->mode));
+    if (f->advice[0]) json_object_set_new(machine, "advice", json_string(f->advice));
     json_object_set_new(machine, "core_max_mhz",
                         known(f->core_max_mhz > 0 ? f->core_max_mhz : j->subject.facts.core_mhz));
     json_object_set_new(machine, "memory_max_mhz",

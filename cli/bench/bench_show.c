@@ -10,11 +10,26 @@ static const char *or_blank(const char *text) { return text[0] ? text : "-"; }
 
 /* ---- the head ------------------------------------------------------------------------------------- */
 
+/* A board's power mode and clocks, and what its owner can do for better figures. */
+static void put_board(power *power) {
+    const power_facts *f = power_get_facts(power);
+    power_reading now;
+    if (f->mode[0]) {
+        power_clocks(power, &now);
+        printf("power mode %s", f->mode);
+        if (now.core_mhz > 0) printf(", GPU clock %.0f MHz", now.core_mhz);
+        if (now.core_mhz > 0 && f->core_max_mhz > 0) printf(" of %.0f", f->core_max_mhz);
+        putchar('\n');
+    }
+    if (f->advice[0]) fprintf(stderr, "openpi bench: warning: %s\n", f->advice);
+}
+
 void bench_put_head(const bench_job *j) {
     const bench_roofs *r = &j->roofs;
     subject_print(&j->subject);
     printf("%s, driver %s, openpi %s (%s)\n", or_blank(j->subject.hardware), or_blank(j->driver),
            openpi_version(), openpi_revision);
+    put_board(j->power);
     printf("%d warm-up and %d measured runs", j->v.warmup, j->v.runs);
     if (j->v.changing_prompts) printf(", each with another prompt of 1 to %d tokens", j->v.subject.prompt);
     putchar('\n');

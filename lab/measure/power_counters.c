@@ -1,8 +1,10 @@
 /* The counters of this build. */
 #include "lab/measure/power.h"
 
-/* The processor's, and one line for every vendor of GPUs that has one. */
+/* A whole board's goes before those of its parts: the processor's, and one line for every vendor of GPUs that
+ * has one. */
 #define POWER_COUNTER_LIST(X) \
+    X(jetson)                 \
     X(rapl)                   \
     X(cuda)                   \
     X(hip)

@@ -17,6 +17,8 @@ typedef struct power_facts {
     char matched[96];            /* how the device was found: "PCI address 0000:19:00.0"                  */
     double limit_w;              /* the board's power limit in force                                      */
     double core_max_mhz, memory_max_mhz;
+    char mode[96];               /* the board's power mode: "MAXN, nvpmodel 0"                            */
+    char advice[200];            /* what holds figures back that its owner can change                     */
 } power_facts;
 
 /* Unknown numbers are 0. */
