@@ -150,6 +150,32 @@ static void a_card_that_does_not(void **state) {
     }
 }
 
+/* A chip or a driver that takes nothing of the image: one sentence with the device, and what would do. */
+static void no_code_for_it(void **state) {
+    static const int codes[] = {209, 221, 222};
+    (void)state;
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        const device_options options = {.pool = NULL};
+        device *device = NULL;
+        char named[32];
+        reset();
+        fake.capability = 87;
+        fake.fail_at = 0;
+        fake.fail_name = "module_load";
+        fake.code = codes[i];
+        snprintf(named, sizeof named, ", error %d, at ", codes[i]);
+        assert_int_equal(gpu_open(fake_vendor(), &backend_cuda, "cuda:0", &options, &device, &error),
+                         OPENPI_NO_DEVICE);
+        const char *const says[] = {
+            "cuda:0 (Paper GPU, compute capability 8.7, driver for CUDA 13.0) cannot be used: its driver "
+            "takes none of the machine code in this openpi (",
+            named, "expected a build for this device and this driver"};
+        for (size_t part = 0; part < sizeof says / sizeof *says; part++)
+            if (!strstr(error.message, says[part])) fail_msg("%s", error.message);
+        assert_int_equal(fake.alive, 0);
+    }
+}
+
 static void no_card(void **state) {
     gpu_vendor vendor = *fake_vendor();
     (void)state;
@@ -197,7 +223,7 @@ int main(void) {
         cmocka_unit_test(a_card_that_answers), cmocka_unit_test(path_of_a_card),
         cmocka_unit_test(an_integrated_card),
         cmocka_unit_test(a_card_that_does_not),
-        cmocka_unit_test(no_card), cmocka_unit_test(build_first),
+        cmocka_unit_test(no_code_for_it), cmocka_unit_test(no_card), cmocka_unit_test(build_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -161,6 +161,7 @@ static openpi_status report_record(gpu_device *self, int code, const char *doing
     case GPU_ERROR_CANNOT_CAPTURE:
         return report(error, OPENPI_UNSUPPORTED, "%s (error %d) while %s", gpu_error_text(self, code), code,
                       doing);
+    case GPU_ERROR_NO_CODE:
     case GPU_ERROR_OTHER: break;
     }
     return gpu_fail(self, code, doing, error);

@@ -33,6 +33,7 @@ typedef enum gpu_error {
     GPU_ERROR_OTHER,                       /* the device is lost                                            */
     GPU_ERROR_OUT_OF_MEMORY,
     GPU_ERROR_CANNOT_CAPTURE,              /* this driver makes no graphs: ops run one by one               */
+    GPU_ERROR_NO_CODE,                     /* nothing in a module's image runs on this device               */
 } gpu_error;
 
 /* A kernel. In a family's table it may be the first member of a larger structure

@@ -33,6 +33,9 @@ typedef struct cuda_launch {
 
 enum {
     CUDA_OUT_OF_MEMORY = 2,                 /* errors                                                       */
+    CUDA_NO_BINARY = 209,                   /* no machine code for the chip, and no PTX                     */
+    CUDA_NO_PTX_COMPILER = 221,
+    CUDA_NEWER_PTX = 222,                   /* PTX for a newer driver                                       */
     CUDA_NOT_SUPPORTED = 801,
     CUDA_CAPTURE_UNSUPPORTED = 900,
     CUDA_ATTRIBUTE_COOPERATIVE = 2,         /* launch attributes: all blocks start together                 */

@@ -31,6 +31,8 @@ static int ask_kindly(const cuda_library *library, int attribute, int device) {
 
 static gpu_error error_class(int code) {
     if (code == CUDA_OUT_OF_MEMORY) return GPU_ERROR_OUT_OF_MEMORY;
+    if (code == CUDA_NO_BINARY || code == CUDA_NO_PTX_COMPILER || code == CUDA_NEWER_PTX)
+        return GPU_ERROR_NO_CODE;
     return code == CUDA_NOT_SUPPORTED || code == CUDA_CAPTURE_UNSUPPORTED ? GPU_ERROR_CANNOT_CAPTURE
                                                                           : GPU_ERROR_OTHER;
 }
