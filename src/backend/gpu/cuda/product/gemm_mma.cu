@@ -24,6 +24,7 @@
  *
  * gemm_mma.c checks what is legal and launches. */
 #include "backend/gpu/kernels/linear_parts.h"
+#include "backend/gpu/cuda/bounds.cuh"
 #include "pairs.cuh"
 
 /* What a tile decides at compile time: rows and columns of a block and of a warp, stages of the ring. */
@@ -310,14 +311,8 @@ KERNEL(256) gemm_mma_160_128(const __grid_constant__ gpu_linear_parts a) {
 KERNEL(256) gemm_mma_128_160(const __grid_constant__ gpu_linear_parts a) {
     gemm<mma_tile<128, 160, 32, 80, 5>>(a);
 }
-/* A multiprocessor of 228 KB holds two of these blocks, and the compiler keeps to half of its registers.
- * Where it holds one, that one has them all: sums spilled on sm_80 to sm_89. */
-#if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200
-KERNEL(256)
-#else
-extern "C" __global__ void __launch_bounds__(256, 1)
-#endif
-gemm_mma_128_128(const __grid_constant__ gpu_linear_parts a) {
+/* Where a multiprocessor holds two, the compiler itself keeps to half of the registers. */
+KERNEL_HELD(256, 1) gemm_mma_128_128(const __grid_constant__ gpu_linear_parts a) {
     gemm<mma_tile<128, 128, 64, 32, 3>>(a);
 }
 KERNEL(128) gemm_mma_64_64(const __grid_constant__ gpu_linear_parts a) {

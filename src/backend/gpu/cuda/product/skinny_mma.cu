@@ -19,6 +19,7 @@
  *            are issued.
  *
  * skinny_mma.c checks what is legal and launches. */
+#include "backend/gpu/cuda/bounds.cuh"
 #include "backend/gpu/cuda/weight_tile.cuh"
 #include "epilogue.cuh"
 
@@ -254,6 +255,6 @@ template <int MT, int C> DEV void skinny(const gpu_linear &p) {
 KERNEL(256) skinny_16_8(const __grid_constant__ gpu_linear p) { skinny<1, 1>(p); }
 KERNEL(256) skinny_16_16(const __grid_constant__ gpu_linear p) { skinny<1, 2>(p); }
 KERNEL(256) skinny_16_64(const __grid_constant__ gpu_linear p) { skinny<1, 8>(p); }
-KERNEL(256) skinny_64_8(const __grid_constant__ gpu_linear p) { skinny<4, 1>(p); }
+KERNEL_HELD(256, 3) skinny_64_8(const __grid_constant__ gpu_linear p) { skinny<4, 1>(p); }
 KERNEL(256) skinny_64_16(const __grid_constant__ gpu_linear p) { skinny<4, 2>(p); }
 KERNEL(256) skinny_64_32(const __grid_constant__ gpu_linear p) { skinny<4, 4>(p); }

@@ -17,6 +17,7 @@
  *   early    every kernel calls start_next() and wait_before() first: nothing is fetched before.
  *
  * pointwise.c checks what is legal and launches. */
+#include "backend/gpu/cuda/bounds.cuh"
 #include "backend/gpu/cuda/product/epilogue.cuh"
 
 /* ---- element by element -------------------------------------------------------------------------------- */
@@ -360,7 +361,7 @@ DEV void multiply(float (&c)[4][4], const float (*a)[68], const float (*b)[68]) 
             for (int j = 0; j < 4; j++) c[i][j] += a[k][ty + i] * b[k][tx + j];
 }
 
-KERNEL(256) scores_simt(const __grid_constant__ gpu_attend p) {
+KERNEL_HELD(256, 4) scores_simt(const __grid_constant__ gpu_attend p) {
     __shared__ float a[16][68], b[16][68];
     __shared__ int most;
     int tid = threadIdx.x, j0 = (int)blockIdx.y % p.tiles * TILE, s, last;
