@@ -13,6 +13,7 @@
 #include "openpi_internal.h"
 #include "policy/assets.h"
 #include "policy/policy.h"
+#include "tuning/tuning.h"
 
 /* Appends a new value to an array, or sets it under a key of an object. A NULL value or a failure
  * means no memory. */
@@ -90,6 +91,18 @@ static openpi_status put_row(json_t *out, const openpi_engine *engine, const ope
     return put(*row, "session_bytes", json_integer((json_int_t)session), error);
 }
 
+/* Where openpi has no table of kernel choices for the device: what that may cost. */
+static openpi_status put_tuning(json_t *row, const openpi_engine *engine, openpi_error *error) {
+    const tuning_machine machine = tuning_machine_of(engine->device, pool_threads(engine->pool));
+    tuning *table = NULL;
+    char text[TUNING_ADVICE];
+    TRY(tuning_shipped(&machine, engine->device, &table, error));
+    tuning_advice(engine->device, text);
+    if (table) *text = 0;
+    tuning_close(table);
+    return *text ? put(row, "tuning", json_string(text), error) : OPENPI_OK;
+}
+
 /* What a default session, batch 1, needs on one device. Of the two passes that lay out weights (measure,
  * bind) only the first is made, so nothing is loaded or allocated. The pool is a default engine's: work
  * blocks grow with its threads. *weight_bytes becomes what weights take; where it is not 0, only a setting
@@ -114,6 +127,8 @@ static openpi_status price(const checkpoint *checkpoint, const backend *backend,
         *weight_bytes = engine.model->bytes;
     }
     if (status == OPENPI_OK && saves) status = put_row(out, &engine, which, types, session, &row, error);
+    if (status == OPENPI_OK && saves && types.type == OPENPI_BF16 && !types.formats)
+        status = put_tuning(row, &engine, error);          /* once a device */
     if (status == OPENPI_OK && saves)
         status = put_verdict(row, engine.model->bytes + session, unused, total, engine.device->shared_memory,
                              error);

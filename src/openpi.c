@@ -76,13 +76,22 @@ static openpi_status check_options(const openpi_engine_options *o, const char *c
     return OPENPI_OK;
 }
 
+static void note_untuned(openpi_engine *e) {
+    char text[TUNING_ADVICE];
+    tuning_advice(e->device, text);
+    if (*text) notes_add(&e->checkpoint->notes, 0, "%s", text);
+}
+
 /* The user's tuning table, else the one that openpi has for the device. It is read, and so checked, even
  * where the switch tuned-tiles is off. */
 static openpi_status open_table(openpi_engine *e, const char *path, openpi_error *error) {
     tuning_machine machine = tuning_machine_of(e->device, pool_threads(e->pool));
     TRY(path ? tuning_read(path, &machine, e->device, &e->tuning, error)
              : tuning_shipped(&machine, e->device, &e->tuning, error));
-    if (!switch_off(e->off, SWITCH_TUNED_TILES)) return OPENPI_OK;
+    if (!switch_off(e->off, SWITCH_TUNED_TILES)) {
+        if (!e->tuning) note_untuned(e);
+        return OPENPI_OK;
+    }
     tuning_close(e->tuning);
     e->tuning = NULL;
     return OPENPI_OK;

@@ -181,6 +181,9 @@ typedef struct backend {
     /* Optional: a hash of the sources of all kernels that a candidate of this name runs, for tables that
      * outlive a version of the project. 0: the device has no candidate of that name. */
     uint64_t (*kernel_hash)(const device *device, const char *name);
+    /* Optional: percent of a call that a tuning table won over the heuristic with these kernels on another
+     * card; 0: not known. */
+    int (*untuned_percent)(const device *device);
     /* Optional, for comparison only: what the vendor's library takes for the plain bf16 product of m rows,
      * n outputs and k inputs with weights from memory; `name` receives the library (at least 200 bytes).
      * OPENPI_UNSUPPORTED: there is none. */

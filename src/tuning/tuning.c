@@ -17,6 +17,17 @@ tuning_machine tuning_machine_of(device *device, int threads) {
     return machine;
 }
 
+void tuning_advice(device *device, char text[TUNING_ADVICE]) {
+    const backend *backend = device->backend;
+    const int percent = backend->untuned_percent ? backend->untuned_percent(device) : 0;
+    const tuning_machine machine = tuning_machine_of(device, 0);
+    *text = 0;
+    if (percent)
+        snprintf(text, TUNING_ADVICE,
+                 "no tuning table for this card (%s, %s kernels): `openpi tune` may win %d %% of a call",
+                 machine.device, machine.path, percent);
+}
+
 void tuning_close(tuning *t) {
     if (!t) return;
     free(t->entries);

@@ -61,6 +61,9 @@ openpi_status tuning_read(const char *path, const tuning_machine *machine, const
 /* The table that openpi contains for the machine; *out NULL where it contains none. */
 openpi_status tuning_shipped(const tuning_machine *machine, const device *device, tuning **out,
                              openpi_error *error);
+/* A sentence for a user whose device has no table: what `openpi tune` may win; "": not known. */
+enum { TUNING_ADVICE = 256 };
+void tuning_advice(device *device, char text[TUNING_ADVICE]);
 /* A table in JSON; `name` begins the sentences. machine NULL: any machine's. device NULL: kernels are not
  * compared, and a table of format 1, which does not tell them, is read too. */
 openpi_status tuning_parse(const json_t *root, const char *name, const tuning_machine *machine,

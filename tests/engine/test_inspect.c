@@ -74,6 +74,7 @@ static openpi_status open_second(const char *which, const device_options *option
     return open_as_cpu(which, options, out, why);
 }
 
+static int (*percent)(const device *device);           /* that a table may win; NULL: not known */
 static const char *formats;      /* the user's list; NULL: none */
 static int fp32_file;                                  /* the checkpoint's tensors are as those of one */
 
@@ -88,6 +89,7 @@ static json_t *ask(openpi_status (*open)(const char *, const device_options *, d
     toy.devices = two_devices;
     toy.open = open;
     toy.memory = memory;
+    toy.untuned_percent = percent;
     if (own_memory) toy.allocate_host = take_pinned;
     must(openpi_synthetic_parse("tiny:pi05", &tiny, &error));
     must(checkpoint_open(NULL, &tiny, &c, &error));
@@ -112,7 +114,28 @@ static void must_say(const json_t *out, size_t row, const char *key, const char 
         fail_msg("row %zu: %s is \"%s\", expected \"%s\"", row, key, word(out, row, key), part);
 }
 
+static int three_percent(const device *device) {
+    (void)device;
+    return 3;
+}
+
 /* ---- tests ---------------------------------------------------------------------------------------- */
+
+/* A device whose table is not in the library is told so once; a CPU, where nothing is known of it, is not. */
+static void a_table_may_win(void **state) {
+    (void)state;
+    all_bytes = free_bytes = 1 << 30;
+    json_t *out = ask(open_as_cpu, tell_memory);
+    assert_string_equal(word(out, 0, "tuning"), "");
+    json_decref(out);
+    percent = three_percent;
+    out = ask(open_as_cpu, tell_memory);
+    percent = NULL;
+    must_say(out, 0, "tuning", "no tuning table for this card (");
+    must_say(out, 0, "tuning", "`openpi tune` may win 3 % of a call");
+    assert_string_equal(word(out, 1, "tuning"), "");
+    json_decref(out);
+}
 
 /* What is needed is what opening an engine and a session takes, byte for byte. */
 static void needed_is_what_is_taken(void **state) {
@@ -263,6 +286,7 @@ static void memory_of_the_host(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_table_may_win),
         cmocka_unit_test(needed_is_what_is_taken),
         cmocka_unit_test(fp32_file_has_bf16_weights_too),
         cmocka_unit_test(a_list_of_formats_has_its_row),

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "fake_gpu.h"
 #include "full_plans.h"
+#include "tuning/tuning.h"
 
 enum { MOST = 64, HERE_SHARED = 228 << 10, CANDIDATES = 256 };
 
@@ -238,11 +239,15 @@ static void test_the_page(void **state) {
 static void test_names(void **state) {
     const uint32_t early = 1u << SWITCH_DEPENDENT_LAUNCH;
     device_facts facts;
+    char advice[TUNING_ADVICE];
     (void)state;
     device *device = stand_in("rtx4090", OPENPI_OK);
     must(backend_cuda.facts(device, &facts, &error));
     assert_string_equal(facts.name, "Paper GPU as rtx4090");       /* tables are for that pair            */
     assert_int_equal(facts.multiprocessors, 132);
+    tuning_advice(device, advice);
+    assert_string_equal(advice, "no tuning table for this card (Paper GPU as rtx4090, portable kernels): "
+                                "`openpi tune` may win 3 % of a call");
     assert_true(backend_cuda.missing(device) & early);
     close_device(device);
     device = stand_in("rtx5090", OPENPI_OK);

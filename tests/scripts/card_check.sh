@@ -37,6 +37,8 @@ done
 for name in roof verify-portable-bf16 verify-portable-f32-no-graph bench-tiny profile report; do
     grep -q "^| $name | passed |" "$box/out/card-check.md" || fail "$name did not pass"
 done
+grep -q 'no tuning table for this card (Host, plain kernels): `openpi tune` may win 2 % of a call' "$box/out/bench-tiny.txt" ||
+    fail "nothing is said of a table that is not there"
 grep -q hopper "$box/asked" && fail "a card without Hopper's kernels was asked for them"
 
 # Of the whole form, the verbs with their options: each is given --help besides, so that nothing runs but what reads them.

@@ -310,6 +310,13 @@ uint32_t gpu_missing(const device *device) {
     return self->facts.overlap ? missing : missing | 1u << SWITCH_DEPENDENT_LAUNCH;
 }
 
+int gpu_untuned_percent(const device *device) {
+    const gpu_vendor *vendor = ((const gpu_device *)device)->vendor;
+    int i = 0;
+    while (strcmp(vendor->paths[i], device->path)) i++;
+    return vendor->untuned_percent ? vendor->untuned_percent[i] : 0;
+}
+
 /* "this or that" */
 static void write_paths(const gpu_vendor *vendor, char *text, size_t bytes) {
     size_t used = 0;

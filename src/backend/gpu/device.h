@@ -94,5 +94,6 @@ openpi_status gpu_library_product(device *device, int m, int n, int k, double *u
                                   openpi_error *error);
 void gpu_set_off(device *device, uint32_t off);
 uint32_t gpu_missing(const device *device);
+int gpu_untuned_percent(const device *device);
 
 #endif

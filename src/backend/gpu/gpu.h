@@ -69,6 +69,7 @@
         .facts = gpu_get_facts,                                                                              \
         .candidates = gpu_candidates,                                                                        \
         .kernel_hash = gpu_kernel_hash,                                                                      \
+        .untuned_percent = gpu_untuned_percent,                                                              \
         .library_product = gpu_library_product,                                                              \
         .set_off = gpu_set_off,                                                                              \
         .missing = gpu_missing,                                                                              \

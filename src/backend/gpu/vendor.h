@@ -155,6 +155,7 @@ typedef struct gpu_vendor {
     const char *name;                      /* of the backend and its devices: "x" makes "x:0"               */
     const char *title;                     /* in sentences                                                  */
     const char *const *paths;              /* the best first, ended by NULL                                 */
+    const int *untuned_percent;            /* backend.untuned_percent for each path; NULL: not known        */
     const gpu_module *modules;
     const char *no_kernels;                /* where no image is in this build: a sentence with the reason   */
     /* Optional: what device_options.as_card may name, ended by one without a name, and the path whose kernels

@@ -29,6 +29,7 @@ static int offers(const gpu_driver *driver, const gpu_facts *facts, const char *
 }
 
 static const char *const paths[] = {"plain", "copied", NULL};
+static const int untuned_percent[] = {2, 0};
 static const gpu_module modules[] = {
     {&gpu_family_host_products, host_image_products, NULL, 1},
     {&gpu_family_host_attention, host_image_attention, NULL, 2},
@@ -42,6 +43,7 @@ const gpu_vendor gpu_vendor_host = {
     .name = "host",
     .title = "Host",
     .paths = paths,
+    .untuned_percent = untuned_percent,
     .modules = modules,
     .open = open_driver,
     .learn = learn,

@@ -297,6 +297,11 @@ static void learn(const gpu_driver *driver, int ordinal, const gpu_module *modul
 static const char *const paths[] = {CUDA_CHIPS(X) NULL};
 #undef X
 
+/* docs/tune.md says which measurements these are. */
+static const int untuned_percent[] = {11, 3};
+_Static_assert(sizeof untuned_percent / sizeof *untuned_percent == sizeof paths / sizeof *paths - 1,
+               "one for each path of chips.h");
+
 /* What a path needs; major 0: nothing. */
 typedef struct path_needs {
     int major, minor;
@@ -320,6 +325,7 @@ const gpu_vendor gpu_vendor_cuda = {
     .name = "cuda",
     .title = "NVIDIA",
     .paths = paths,
+    .untuned_percent = untuned_percent,
     .cards = cuda_cards,
     .cards_path = "portable",
     .modules = cuda_modules,
