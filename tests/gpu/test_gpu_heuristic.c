@@ -1,0 +1,156 @@
+/* How far the portable kernels' heuristic is from the best choice, wherever a table of tune/ has their times:
+ * 5 % at most. Without a GPU: the table has the times, the heuristic runs over a driver that is not there. */
+#include "fake_gpu.h"
+#include "full_plans.h"
+#include "tuning/tuning.h"
+
+static const double most_loss = 0.05;
+
+typedef struct judgement {
+    int known, unknown;          /* shapes whose choice the table has a time for, and others of the table  */
+    double worst;                /* loss, of the first kind                                                */
+    char what[200];
+} judgement;
+
+static const char *usual_of(device *device, const op *op) {
+    static candidate list[TUNING_CANDIDATES];
+    const int count = backend_cuda.candidates(device, op, list, TUNING_CANDIDATES);
+    for (int i = 0; i < count; i++)
+        if (list[i].heuristic) return list[i].name;
+    return NULL;
+}
+
+static void judge_entry(const tuning_entry *e, const char *op, const char *usual, judgement *j) {
+    const struct { const char *name; double us; } timed[] = {
+        {e->choice, e->time_us}, {e->heuristic, e->heuristic_us}, {e->runner_up, e->runner_up_us}};
+    double best = 0, taken = 0;
+    for (int i = 0; i < 3; i++) {
+        if (timed[i].us <= 0) continue;
+        if (best <= 0 || timed[i].us < best) best = timed[i].us;
+        if (!strcmp(timed[i].name, usual)) taken = timed[i].us;
+    }
+    if (taken <= 0) {
+        j->unknown++;
+        return;
+    }
+    j->known++;
+    if (taken / best - 1 <= j->worst) return;
+    j->worst = taken / best - 1;
+    snprintf(j->what, sizeof j->what, "%s of %d rows: %s takes %.2f us, the best %.2f", op, e->key.m, usual,
+             taken, best);
+}
+
+static void judge_plan(device *device, const tuning *table, const plan *plan, judgement *j) {
+    for (int i = 0; i < plan->count; i++) {
+        const tuning_key key = tuning_key_of(&plan->ops[i]);
+        const char *usual = usual_of(device, &plan->ops[i]);
+        for (int cameras = 1; usual && cameras <= OPENPI_CAMERAS; cameras++) {
+            const tuning_entry *entry = tuning_find(table, &key, cameras);
+            if (entry) judge_entry(entry, plan->ops[i].name, usual, j);
+        }
+    }
+}
+
+/* A step is enough: all have the same shapes. */
+static const plan_shape shapes[] = {
+    {.batch = 1, .horizon = 10, .steps = 1, .max_prompt = 20},
+    {.batch = 1, .horizon = 50, .steps = 1, .max_prompt = 48},
+    {.batch = 1, .horizon = 10, .steps = 1, .max_prompt = 60},
+    {.batch = 1, .horizon = 50, .steps = 1, .max_prompt = 200},
+    {.batch = 8, .horizon = 10, .steps = 1, .max_prompt = 20},
+};
+
+static void judge_model(const gpu_card *card, const char *spec, const tuning *table, judgement *j) {
+    const device_options options = {.as_card = card->name};
+    device *device = NULL;
+    reset();
+    must(gpu_open(fake_vendor(), &backend_cuda, "cuda:0", &options, &device, &error));
+    subject s = open_subject_on(device, spec, NULL, OPENPI_BF16, 0);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        plan *plan;
+        must(plan_create(s.model, &shapes[i], PLAN_ORDINARY, &plan, &error));
+        judge_plan(device, table, plan, j);
+        plan_close(plan);
+    }
+    close_subject(&s);
+}
+
+/* "NVIDIA H200 as rtx4090", or the card itself. */
+static const gpu_card *card_of(const tuning *table) {
+    const char *as = strstr(table->machine.device, " as ");
+    for (const gpu_card *card = cuda_cards; card->name; card++)
+        if (!strcmp(as ? as + 4 : table->machine.device, as ? card->name : card->title)) return card;
+    return NULL;
+}
+
+static judgement judge(const tuning *table) {
+    judgement j = {0};
+    const gpu_card *card = card_of(table);
+    if (!card) fail_msg("the table of %s is for no card that is known", table->machine.device);
+    judge_model(card, "full:pi0", table, &j);
+    judge_model(card, "full:pi05", table, &j);
+    return j;
+}
+
+/* A made-up table of one shape, the gate and up of the first plan. */
+static judgement judge_made(const char *device, const char *usual, double usual_us, double best_us) {
+    tuning_entry entry = {.key = {.op = OP_NORM_LINEAR,
+                                  .form = MATRIX_GATED,
+                                  .norm = NORM_RMS,
+                                  .type = DTYPE_BF16,
+                                  .weights = WEIGHT_BF16,
+                                  .m = 788,
+                                  .n = 32768,
+                                  .k = 2048},
+                          .time_us = best_us,
+                          .heuristic_us = usual_us};
+    tuning table = {.entries = &entry, .count = 1};
+    snprintf(entry.choice, sizeof entry.choice, "another");
+    snprintf(entry.heuristic, sizeof entry.heuristic, "%s", usual);
+    snprintf(table.machine.device, sizeof table.machine.device, "%s", device);
+    return judge(&table);
+}
+
+static void test_the_judge(void **state) {
+    static const char usual[] = "gemm_mma_160_128_2, norm 1";
+    (void)state;
+    judgement j = judge_made("NVIDIA H200 as rtx4090", usual, 104, 100);
+    assert_true(j.known > 0 && j.unknown == 0 && j.worst > 0.03 && j.worst <= most_loss);
+    j = judge_made("NVIDIA GeForce RTX 4090", usual, 106, 100);
+    assert_true(j.worst > most_loss);
+    assert_non_null(strstr(j.what, "prefix.gate_up of 788 rows: gemm_mma_160_128_2, norm 1 takes 106.00 us"));
+    j = judge_made("NVIDIA H200", usual, 106, 100);        /* takes a tile that the table has no time of */
+    assert_true(j.known == 0 && j.unknown > 0);
+}
+
+static void test_the_tables(void **state) {
+    int portable = 0;
+    (void)state;
+    for (const tuning_text *t = tuning_texts; t->text; t++) {
+        tuning *table = NULL;
+        json_t *root = json_loadb(t->text, (size_t)(t->end - t->text), 0, NULL);
+        must(tuning_parse(root, "a table", NULL, NULL, &table, &error));
+        if (!strcmp(table->machine.path, "portable")) {
+            const judgement j = judge(table);
+            portable++;
+            print_message("%s: %d shapes, %d without a time, at most %.1f %% lost%s%s\n",
+                          table->machine.device, j.known, j.unknown, 100 * j.worst, *j.what ? ": " : "",
+                          j.what);
+            assert_true(j.known > 0);
+            if (j.worst > most_loss) fail_msg("%s", j.what);
+        }
+        tuning_close(table);
+        json_decref(root);
+    }
+    if (portable) return;
+    print_message("no table of the portable kernels is in the library (docs/speed/portable.md)\n");
+    skip();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_judge),
+        cmocka_unit_test(test_the_tables),
+    };
+    return cmocka_run_group_tests_name("gpu heuristic", tests, NULL, NULL);
+}
