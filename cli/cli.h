@@ -91,6 +91,7 @@ extern const verb verb_profile, verb_trace, verb_roof;
 extern const verb verb_report;
 extern const verb verb_ladder;
 extern const verb verb_tune;
+extern const verb verb_quantize;
 extern const verb verb_serve;
 
 /* The verbs by what they are for, in the order of `openpi --help`. The one list that there is. */
@@ -111,13 +112,15 @@ typedef struct machine_values {
     const char *weights;         /* openpi_engine_options.formats                                         */
     int dtype;                   /* CHOICE bf16|f32: openpi_dtype's own numbers                           */
     int threads, pin;
+    int accept_error;            /* openpi_engine_options.accept_error                                    */
 } machine_values;
 
 #define WEIGHTS_OPTION(type, member)                                                                        \
     {OPTION_TEXT, "weights", "[GROUP=]FORMAT[,…]",                                                          \
      "what products keep their weights in: bf16, f32, int8, e4m3, file (as it has them) or int8x8 (int8, "  \
      "and int8 rows); for all, or for vision, attention, ffn, expert or heads: expert=int8,ffn=int8x8 "     \
-     "(docs/weights.md; default: as the dtype, and under f32 no more than the file has)",                   \
+     "(docs/weights.md; default: as the dtype, and under f32 no more than the file has); or w8, the plan "   \
+     "that `openpi quantize` wrote beside the checkpoint, w8=FILE elsewhere (docs/w8.md)",                  \
      .offset = offsetof(type, member)}
 #define AS_HELP                                                                                              \
     "a GPU keeps to the shared memory and the multiprocessors of this card, so that its kernels are those "  \
@@ -130,6 +133,9 @@ typedef struct machine_values {
      "arithmetic: bf16 at tensor boundaries and fp32 inside, or fp32 throughout (default: " dtype_default    \
      ")", .offset = offsetof(type, member.dtype)},                                                           \
     WEIGHTS_OPTION(type, member.weights),                                                                    \
+    {OPTION_FLAG, "accept-error", NULL,                                                                      \
+     "open --weights w8 although its error is above its bound; every result says so",                        \
+     .offset = offsetof(type, member.accept_error)},                                                         \
     {OPTION_INT, "threads", "N", "worker threads (default: every processor this process may use)",           \
      .offset = offsetof(type, member.threads), .low = 1, .high = 1024},                                      \
     {OPTION_TEXT, "isa", "NAME",                                                                             \

@@ -44,5 +44,10 @@ json_t *head_machine(const openpi_engine_info *info, const char *hardware) {
                                 "path", info->path, "dtype", dtype, "threads", info->threads, "without",
                                 info->without, "table", input_shown(info->table));
     if (weights) json_object_set_new(machine, "weights", json_string(weights));
+    if (info->w8)
+        json_object_set_new(machine, "w8",
+                            json_pack("{s:s,s:f,s:f,s:b}", "measure", info->w8_measure, "error",
+                                      info->w8_error, "bound", info->w8_bound, "error_accepted",
+                                      info->error_accepted));
     return machine;
 }

@@ -22,7 +22,8 @@ json_t *head_text(const char *text);
 void head_hardware(const char *device, const char *name, char text[HARDWARE_TEXT]);
 
 /* {"source", "variant", "parameters"} and {"device", "hardware", "path", "dtype", "threads", "without",
- * "table"}, and "weights" where they are not of the dtype. */
+ * "table"}, "weights" where they are not of the dtype, and "w8" where they are a plan's: {"measure", "error",
+ * "bound", "error_accepted"}. */
 json_t *head_model(const openpi_engine_info *info, const char *source);
 json_t *head_machine(const openpi_engine_info *info, const char *hardware);
 

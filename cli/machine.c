@@ -32,6 +32,7 @@ void machine_options(const machine_values *values, char text[SWITCH_TEXT], openp
     options->device = values->device;
     options->dtype = (openpi_dtype)values->dtype;
     options->formats = values->weights;
+    options->accept_error = values->accept_error;
     options->threads = values->threads;
     options->isa = values->isa;
     options->path = values->path;

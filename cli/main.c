@@ -19,7 +19,7 @@ const verb_group verb_groups[] = {
     {"Look at the machine", {&verb_devices, &verb_roof}},
     {"Prove that it computes right", {&verb_verify}},
     {"Measure", {&verb_bench, &verb_profile, &verb_trace, &verb_ladder}},
-    {"Make it faster", {&verb_tune}},
+    {"Make it faster", {&verb_tune, &verb_quantize}},
     {"Show what was measured", {&verb_report}},
     {0},
 };

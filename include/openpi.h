@@ -202,6 +202,11 @@ typedef enum openpi_weights {
  *   int8x8      8-bit integers, a scale an output; the product's rows too, a scale a row; not for heads
  *   e4m3        8-bit floats, a scale an output
  *
+ * "w8" and "w8=FILE" stand alone: the list that `openpi quantize` chose for this checkpoint, from
+ * openpi-w8.json beside it or from FILE. Refused are a plan that is missing, edited, of another format, dtype
+ * or other weights, one above its bound, and one whose stored observation, which is run when the engine
+ * opens, is not off by what was recorded (docs/w8.md). Never is anything else taken in its place.
+ *
  * The embedding table is never of 8 bits: it has the format for all groups, else the file's precision. A CPU
  * runs every list, 8 bits slowly; a GPU without kernels for a format is OPENPI_UNSUPPORTED with a sentence
  * that names group, format and device. docs/weights.md says what each costs. */
@@ -287,7 +292,8 @@ typedef struct openpi_engine_options {
     openpi_cancel cancel;              /* asked with progress_user while the weights load            */
     int missing_chunks_are_zero;       /* 1: zeros stand for the chunks that a JAX checkpoint lacks where
                                           nothing in it says whether they were saved; default: refused */
-    int reserved;                      /* 0                                                          */
+    int accept_error;                  /* 1: a plan of "w8" counts although its error is above its bound or
+                                          not reproduced here; a warning among the notes says so     */
     const char *formats;               /* weights by group, "expert=int8,ffn=int8x8" (see openpi_weights);
                                           what it leaves open is `weights`; default none             */
     const char *as_card;               /* a GPU keeps to what this card has ("rtx4090": docs/cards.md), so
@@ -360,11 +366,16 @@ typedef struct openpi_engine_info {
     double rtc_max_weight;
     char table_ignored[160];     /* which entries of the table are left out, and why; empty: none        */
     char formats[128];           /* weights by group, the shortest list that says it: "bf16,expert=int8"  */
+    int w8;                      /* 1: they are a plan's, openpi_engine_options.formats was "w8"         */
+    int error_accepted;          /* 1: and accept_error let it pass                                      */
+    double w8_error, w8_bound;   /* the plan's figure that is nearest to its bound, and that             */
+    char w8_measure[80];         /* what it is a figure of: "rms"                                        */
 } openpi_engine_info;
 
 #define OPENPI_ENGINE_INFO_INIT                                                                          \
     {sizeof(openpi_engine_info), OPENPI_DIMS_INIT, OPENPI_PI0, OPENPI_DTYPE_DEFAULT, "", "", 0, 0, 0, 0, 0, \
-     0, 0, "", "", OPENPI_WEIGHTS_AUTO, 0, OPENPI_RTC_OFF, OPENPI_RTC_SCHEDULE_DEFAULT, 0, 0, 0, "", ""}
+     0, 0, "", "", OPENPI_WEIGHTS_AUTO, 0, OPENPI_RTC_OFF, OPENPI_RTC_SCHEDULE_DEFAULT, 0, 0, 0, "", "", 0, \
+     0, 0, 0, ""}
 
 /* Fills *info. */
 OPENPI_API openpi_status openpi_engine_get_info(const openpi_engine *engine, openpi_engine_info *info,

@@ -286,17 +286,22 @@ openpi_status openpi_inspect(const char *path, const openpi_policy_options *opti
         own.synthetic = &synthetic;
     }
     model_types unused;
-    TRY(engine_formats(OPENPI_BF16, OPENPI_WEIGHTS_AUTO, own.formats, &unused, error));
+    w8_plan *plan = NULL;
+    if (!w8_asked(own.formats))
+        TRY(engine_formats(OPENPI_BF16, OPENPI_WEIGHTS_AUTO, own.formats, &unused, error));
     const checkpoint_source source = {path, own.synthetic, own.adapter, own.without_lora,
                                       own.missing_chunks_are_zero};
     openpi_status status = checkpoint_open_source(&source, &checkpoint, error);
+    if (status == OPENPI_OK)
+        status = w8_take(&source, checkpoint, own.formats, OPENPI_BF16, 1, &plan, error);
+    const char *formats = plan ? plan->formats : own.formats;
     if (status == OPENPI_OK) status = checkpoint_describe(checkpoint, &root, error);
     if (status == OPENPI_OK) status = put_assets(path, root, error);
     if (status == OPENPI_OK) status = put(root, "notes", told = json_array(), error);
     if (status == OPENPI_OK) status = put_notes(&checkpoint->notes, told, error);
     if (status == OPENPI_OK) status = describe_policy(path, &own, root, told, error);
     if (status == OPENPI_OK) status = put(root, "memory", memory = json_array(), error);
-    if (status == OPENPI_OK) status = inspect_devices(checkpoint, backends, own.formats, memory, error);
+    if (status == OPENPI_OK) status = inspect_devices(checkpoint, backends, formats, memory, error);
     if (status == OPENPI_OK) {
         char *text = json_text(root, JSON_INDENT(2));
         if (text)
@@ -305,6 +310,7 @@ openpi_status openpi_inspect(const char *path, const openpi_policy_options *opti
             status = report_no_memory(error, sizeof *root, "the description");
     }
     json_decref(root);
+    w8_close(plan);
     checkpoint_close(checkpoint);
     return status;
 }

@@ -71,8 +71,12 @@ static openpi_status check_options(const openpi_engine_options *o, const char *c
         return report(error, OPENPI_BAD_ARGUMENT,
                       "engine options: missing_chunks_are_zero is %d, expected 0 or 1",
                       o->missing_chunks_are_zero);
-    if (o->reserved)
-        return report(error, OPENPI_BAD_ARGUMENT, "engine options: reserved is %d, expected 0", o->reserved);
+    if (o->accept_error != 0 && o->accept_error != 1)
+        return report(error, OPENPI_BAD_ARGUMENT, "engine options: accept_error is %d, expected 0 or 1",
+                      o->accept_error);
+    if (o->accept_error && !w8_asked(o->formats))
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "engine options: accept_error is 1, expected 0 where formats is not w8");
     return OPENPI_OK;
 }
 
@@ -145,7 +149,7 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     const backend *backend = find_backend(name);
     if (!backend) return report_no_backend(name, error);
     e->dtype = o->dtype == OPENPI_F32 ? OPENPI_F32 : OPENPI_BF16;
-    TRY(engine_formats(e->dtype, o->weights, o->formats, &types, error));
+    if (!w8_asked(o->formats)) TRY(engine_formats(e->dtype, o->weights, o->formats, &types, error));
     TRY(pool_create(o->threads, o->pin, &e->pool, error));
     TRY(switches_parse(o->without, &e->off, error));
     device_options device = {
@@ -154,6 +158,8 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     const checkpoint_source source = {path, o->synthetic, o->adapter, o->without_lora,
                                       o->missing_chunks_are_zero};
     TRY(checkpoint_open_source(&source, &e->checkpoint, error));
+    TRY(w8_take(&source, e->checkpoint, o->formats, e->dtype, o->accept_error, &e->w8, error));
+    if (e->w8) TRY(engine_formats(e->dtype, o->weights, e->w8->formats, &types, error));
     TRY(open_table(e, o->table, error));
     note_formats(e, &types);
     TRY(model_load(e->checkpoint, e->device, types, e->off, e->pool, report_loading, (void *)(uintptr_t)o,
@@ -161,7 +167,7 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     if (e->device->shared_memory) tensors_forget_pages(e->checkpoint->tensors);
     tensors_close_files(e->checkpoint->tensors);
     e->model->tuning = e->tuning;
-    return OPENPI_OK;
+    return e->w8 ? w8_prove(e, path ? path : e->checkpoint->name, o->accept_error, error) : OPENPI_OK;
 }
 
 openpi_status openpi_engine_open(const char *path, const openpi_engine_options *options,
@@ -220,6 +226,7 @@ void engine_release(openpi_engine *e) {
     }
     pool_close(e->pool);
     tuning_close(e->tuning);
+    w8_close(e->w8);
     free(e);
 }
 
@@ -251,6 +258,14 @@ openpi_status openpi_engine_get_info(const openpi_engine *e, openpi_engine_info 
     snprintf(own.path, sizeof own.path, "%s", e->device->path);
     own.weights = weights_in_use(e->model);
     formats_write(&e->model->types, own.formats);
+    if (e->w8) {
+        const w8_bound *worst = &e->w8->bounds[e->w8->worst];
+        own.w8 = 1;
+        own.error_accepted = e->error_accepted;
+        own.w8_error = worst->found;
+        own.w8_bound = worst->limit;
+        snprintf(own.w8_measure, sizeof own.w8_measure, "%s", worst->what);
+    }
     switches_write(e->off, own.without, sizeof own.without);
     if (e->tuning) snprintf(own.table, sizeof own.table, "%s", e->tuning->source);
     if (e->model->tuning) snprintf(own.table_ignored, sizeof own.table_ignored, "%s", e->tuning->ignored);

@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include "model/w8_plan.h"
 #include "tuning/call_kinds.h"
 
 struct openpi_engine {
@@ -13,6 +14,8 @@ struct openpi_engine {
     pool *pool;
     device *device;
     model *model;
+    w8_plan *w8;                         /* where the formats are a plan's, else NULL                      */
+    int error_accepted;                  /* 1: it counts although a figure is above its bound              */
     openpi_dtype dtype;
     uint32_t off;                        /* switches that are off                                          */
     struct tuning *tuning;               /* the table in use, or NULL                                      */
@@ -51,6 +54,12 @@ model_types engine_types(openpi_dtype type, openpi_weights weights);
 /* The same with a list of formats by group, or NULL. */
 openpi_status engine_formats(openpi_dtype type, openpi_weights weights, const char *formats, model_types *out,
                              openpi_error *error);
+
+/* w8.c. Where `formats` is "w8": reads the plan that it names. *plan NULL: it is another list, or none. */
+openpi_status w8_take(const checkpoint_source *source, const checkpoint *checkpoint, const char *formats,
+                      openpi_dtype type, int accept, w8_plan **plan, openpi_error *error);
+/* Runs the stored observation of the engine's plan, and notes what the plan says of itself. */
+openpi_status w8_prove(openpi_engine *engine, const char *source, int accept, openpi_error *error);
 
 /* An engine with one user and nothing open; NULL: no memory. */
 openpi_engine *engine_new(void);

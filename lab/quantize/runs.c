@@ -1,0 +1,152 @@
+/* Engines that are opened, run over all observations and closed again. */
+#include "lab/quantize/runs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/report.h"
+#include "checkpoint/identity.h"
+#include "lab/measure/figures.h"
+#include "openpi_internal.h"
+
+enum { LEAST_CALLS = 5 };        /* that a median is made of                                              */
+
+openpi_status chunks_make(const chunks_shape *s, chunks *out, openpi_error *error) {
+    size_t rows = (size_t)(s->observations * s->horizon);
+    out->model = calloc(rows * OPENPI_ACTION_DIM, sizeof *out->model);
+    out->robot = calloc(rows * (size_t)s->dims, sizeof *out->robot);
+    return out->model && out->robot ? OPENPI_OK : report_no_memory(error, rows * 128, "actions");
+}
+
+void chunks_free(chunks *c) {
+    free(c->model);
+    free(c->robot);
+    *c = (chunks){.model = NULL};
+}
+
+uint64_t run_stream(const gate *g, int observation, int other) {
+    return (uint64_t)(observation + other * g->shape.observations);
+}
+
+static void tell(const gate *g, const run_kind *kind, int observation) {
+    char what[80];
+    uint64_t all = (uint64_t)g->shape.observations;
+    if (!g->options->progress) return;
+    snprintf(what, sizeof what, "measuring %s", kind->name);
+    g->options->progress(g->options->progress_user, what, (uint64_t)observation, all);
+}
+
+/* ---- one engine ---------------------------------------------------------------------------------------- */
+
+typedef struct runner {
+    gate *g;
+    const run_kind *kind;
+    openpi_engine *engine;
+    openpi_session *session;
+    float *noise;                /* [horizon][32]                                                         */
+    double *ms;                  /* [calls]                                                               */
+    int calls;
+} runner;
+
+static openpi_status call(runner *r, int i, int other, chunks *out, openpi_error *error) {
+    const chunks_shape *s = &r->g->shape;
+    size_t chunk = (size_t)(s->horizon * OPENPI_ACTION_DIM), robot = (size_t)(s->horizon * s->dims);
+    openpi_sample sample = OPENPI_SAMPLE_INIT;
+    openpi_timing timing = OPENPI_TIMING_INIT;
+    openpi_request *request = r->g->observations->requests[i];
+    float *model = out->model + (size_t)i * chunk;
+    openpi_noise(r->g->options->seed, run_stream(r->g, i, other), r->noise, chunk);
+    TRY(openpi_request_sample(request, &sample, error));
+    TRY(openpi_session_run(r->session, &sample, 1, r->noise, model, &timing, error));
+    r->ms[r->calls++] = timing.device_ms;
+    return openpi_request_finish(request, model, s->horizon, out->robot + (size_t)i * robot, robot, error);
+}
+
+static openpi_status call_all(runner *r, int other, chunks *out, openpi_error *error) {
+    for (int i = 0; i < r->g->shape.observations; i++) {
+        tell(r->g, r->kind, i);
+        TRY(call(r, i, other, out, error));
+    }
+    tell(r->g, r->kind, r->g->shape.observations);
+    return OPENPI_OK;
+}
+
+/* The first call of a session is slower than the others: where times matter it is run once more. */
+static openpi_status answer(runner *r, chunks *out, chunks *also, run_facts *facts, openpi_error *error) {
+    if (facts && r->g->options->save != QUANTIZE_BYTES) TRY(call(r, 0, 0, out, error));
+    r->calls = 0;
+    TRY(call_all(r, 0, out, error));
+    while (facts && r->g->options->save != QUANTIZE_BYTES && r->calls < LEAST_CALLS)
+        TRY(call(r, 0, 0, out, error));
+    if (facts) {
+        figures f = figures_of(r->ms, r->calls);
+        facts->ms = f.p50_ms;
+    }
+    r->calls = 0;
+    return also ? call_all(r, 1, also, error) : OPENPI_OK;
+}
+
+static openpi_status open_engine(runner *r, int rounded, openpi_error *error) {
+    const quantize_options *o = r->g->options;
+    openpi_engine_options own = *o->engine;
+    own.formats = rounded ? "bf16" : r->kind->formats;
+    own.weights = OPENPI_WEIGHTS_AUTO;
+    own.accept_error = 0;
+    own.progress = o->progress;
+    own.progress_user = o->progress_user;
+    if (r->kind->fp32) own.dtype = OPENPI_F32;
+    return openpi_engine_open(o->checkpoint, &own, &r->engine, error);
+}
+
+/* fp32 takes twice bf16's memory. Where there is none for its weights, bf16's stand for them. */
+static openpi_status open_or_round(runner *r, openpi_error *error) {
+    openpi_status status = open_engine(r, 0, error);
+    if (status != OPENPI_NO_MEMORY || !r->kind->fp32) return status;
+    r->g->result->fp32_rounded = 1;
+    return open_engine(r, 1, error);
+}
+
+static openpi_status tell_facts(const runner *r, run_facts *facts, openpi_error *error) {
+    openpi_engine_info info = OPENPI_ENGINE_INFO_INIT;
+    TRY(openpi_engine_get_info(r->engine, &info, error));
+    facts->bytes = (double)info.weight_bytes;
+    snprintf(facts->formats, sizeof facts->formats, "%s", info.formats);
+    snprintf(facts->path, sizeof facts->path, "%s", info.path);
+    if (!r->kind->formats && !r->kind->fp32) r->g->result->info = info;
+    return checkpoint_identity(r->engine->checkpoint, facts->identity, error);
+}
+
+static openpi_status open_session(runner *r, openpi_error *error) {
+    openpi_session_options shape = OPENPI_SESSION_OPTIONS_INIT;
+    openpi_session_info info = OPENPI_SESSION_INFO_INIT;
+    shape.horizon = r->g->shape.horizon;
+    shape.steps = r->g->options->steps;
+    shape.max_prompt = r->g->max_prompt;
+    TRY(openpi_session_create(r->engine, &shape, &r->session, error));
+    TRY(openpi_policy_match(r->g->observations->policy, r->session, error));
+    TRY(openpi_session_get_info(r->session, &info, error));
+    r->g->steps = info.steps;
+    return OPENPI_OK;
+}
+
+static openpi_status take_memory(runner *r, openpi_error *error) {
+    int calls = r->g->shape.observations + LEAST_CALLS;
+    r->noise = malloc((size_t)(r->g->shape.horizon * OPENPI_ACTION_DIM) * sizeof *r->noise);
+    r->ms = malloc((size_t)calls * sizeof *r->ms);
+    return r->noise && r->ms ? OPENPI_OK : report_no_memory(error, (size_t)calls * 8, "a run");
+}
+
+openpi_status run_all(gate *g, const run_kind *kind, chunks *out, chunks *also, run_facts *facts,
+                      openpi_error *error) {
+    runner r = {.g = g, .kind = kind};
+    openpi_status status = take_memory(&r, error);
+    if (status == OPENPI_OK) status = open_or_round(&r, error);
+    if (status == OPENPI_OK) status = open_session(&r, error);
+    if (status == OPENPI_OK) status = answer(&r, out, also, facts, error);
+    if (status == OPENPI_OK && facts) status = tell_facts(&r, facts, error);
+    openpi_session_close(r.session);
+    openpi_engine_close(r.engine);
+    free(r.noise);
+    free(r.ms);
+    return status;
+}
