@@ -7,7 +7,7 @@
 
 typedef struct synth_values {
     const char *dims;
-    int preset, variant, lerobot, threads;
+    int preset, variant, lerobot, threads, outliers;
     uint64_t seed, shard_bytes;
 } synth_values;
 
@@ -19,6 +19,7 @@ static int synth_run(const void *values, char **positional, int count) {
     if (v->variant) synthetic.variant = (openpi_variant)(v->variant - 1);     /* choices count from 1 */
     synthetic.seed = v->seed;
     synthetic.lerobot = v->lerobot;
+    synthetic.outliers = (openpi_outliers)v->outliers;                       /* choices count from 1 */
     progress bar;
     (void)count;
     if (!v->preset && !v->dims)
@@ -55,6 +56,9 @@ static const option_row options[] = {
     {OPTION_FLAG, "lerobot", NULL,
      "write it as LeRobot does: its names, config and processors; the values are the same",
      .offset = AT(lerobot)},
+    {OPTION_CHOICE, "outliers", "64|1024|spread",
+     "enlarge channels as trained models have them, one of 256 by this factor, or each by its own, and take "
+     "it back in the next weights: actions stay, 8 bits lose more (docs/w8.md)", .offset = AT(outliers)},
     {OPTION_BYTES, "shard-bytes", "SIZE",
      "cut into shards of at most this size, such as 2GB, with model.safetensors.index.json",
      .offset = AT(shard_bytes)},

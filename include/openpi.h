@@ -248,6 +248,16 @@ typedef struct openpi_dims {
 
 #define OPENPI_DIMS_INIT {sizeof(openpi_dims), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
 
+/* Outlier channels, as trained models have them, in a synthetic checkpoint that is written: one channel of
+ * 256 is larger by 64 or 1024, or each by a power of two of its own (SPREAD, 1.5 octaves of deviation). The
+ * weights that read them take it back, so the actions stay the same; what 8 bits lose grows. */
+typedef enum openpi_outliers {
+    OPENPI_OUTLIERS_NONE = 0,
+    OPENPI_OUTLIERS_64 = 1,
+    OPENPI_OUTLIERS_1024 = 2,
+    OPENPI_OUTLIERS_SPREAD = 3
+} openpi_outliers;
+
 /* A checkpoint whose weights are pure functions of (seed, tensor name, index): tests/golden/SYNTH.md. */
 typedef struct openpi_synthetic {
     size_t size;                 /* sizeof(openpi_synthetic)                                        */
@@ -257,10 +267,11 @@ typedef struct openpi_synthetic {
     uint64_t seed;
     openpi_dims dims;
     int rtc_max_delay;           /* as openpi_engine_info's; not 0: π0.5 only                        */
-    int reserved;                /* 0                                                                */
+    openpi_outliers outliers;    /* openpi_synthetic_write only                                      */
 } openpi_synthetic;
 
-#define OPENPI_SYNTHETIC_INIT {sizeof(openpi_synthetic), OPENPI_PI0, 0, 0, OPENPI_DIMS_INIT, 0, 0}
+#define OPENPI_SYNTHETIC_INIT \
+    {sizeof(openpi_synthetic), OPENPI_PI0, 0, 0, OPENPI_DIMS_INIT, 0, OPENPI_OUTLIERS_NONE}
 
 /* ---- engine --------------------------------------------------------------------------------------- */
 

@@ -179,6 +179,11 @@ openpi_status openpi_engine_open(const char *path, const openpi_engine_options *
     if (own.synthetic) {
         TRY(BOUNDARY_TAKE(openpi_synthetic, own.synthetic, &synthetic, error));
         own.synthetic = &synthetic;
+        if (synthetic.outliers)
+            return report(error, OPENPI_BAD_ARGUMENT,
+                          "the synthetic model's outliers is %d, expected OPENPI_OUTLIERS_NONE: only a "
+                          "checkpoint that is written has them",
+                          (int)synthetic.outliers);
     }
     TRY(check_options(&own, path, error));
     openpi_engine *e = engine_new();

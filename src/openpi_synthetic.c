@@ -211,6 +211,10 @@ openpi_status openpi_synthetic_write(const openpi_synthetic *given, const char *
     TRY(BOUNDARY_TAKE(openpi_synthetic, given, &synthetic, error));
     TRY(variant_check(synthetic.variant, "the synthetic model's variant", error));
     TRY(dims_check(&synthetic.dims, "the synthetic model", error));
+    if (synthetic.outliers < OPENPI_OUTLIERS_NONE || synthetic.outliers > OPENPI_OUTLIERS_SPREAD)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "the synthetic model's outliers is %d, expected one of OPENPI_OUTLIERS_…",
+                      (int)synthetic.outliers);
     if (synthetic.rtc_max_delay && (!synthetic.lerobot || synthetic.rtc_max_delay < 0))
         return report(error, OPENPI_BAD_ARGUMENT,
                       "the synthetic model's rtc_max_delay is %d, expected 0%s", synthetic.rtc_max_delay,

@@ -21,7 +21,7 @@ typedef struct walk {
     int seen, total, most;       /* total 0: only count                                                   */
 } walk;
 
-/* Of `total`, `most` evenly spread ones: is number `i` one of them? */
+/* Is number `i` one of `most` that are evenly spread over `total`? */
 static int taken(int i, int total, int most) {
     return total <= most || (long long)i * most / total != (long long)(i + 1) * most / total;
 }

@@ -19,7 +19,7 @@
     X(openpi_error, OPENPI_ERROR_INIT, status, message)                                \
     X(openpi_device, OPENPI_DEVICE_INIT, name, reserved)                               \
     X(openpi_dims, OPENPI_DIMS_INIT, vocab, reserved)                                  \
-    X(openpi_synthetic, OPENPI_SYNTHETIC_INIT, dims.vocab, reserved)                   \
+    X(openpi_synthetic, OPENPI_SYNTHETIC_INIT, dims.vocab, outliers)                   \
     X(openpi_convert_options, OPENPI_CONVERT_OPTIONS_INIT, threads, tell_user)           \
     X(openpi_switch, OPENPI_SWITCH_INIT, name, text)                                   \
     X(openpi_engine_options, OPENPI_ENGINE_OPTIONS_INIT, device, as_card)              \

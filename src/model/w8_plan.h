@@ -63,7 +63,7 @@ void w8_close(w8_plan *plan);
 int w8_above(const w8_bound *bound);
 /* The distance of the stored observation's actions, [horizon][32], in the plan's measure. */
 double w8_distance(const w8_check *check, const float *actions);
-/* Of the distance that was found when the stored observation ran again: within 10 % of what was recorded? */
+/* Is the distance that was found when the stored observation ran again within 10 % of what was recorded? */
 openpi_status w8_judge(const w8_plan *plan, double found, const char *source, openpi_error *error);
 
 /* {"checkpoint", "formats", "dtype", "path", "observations", "synthetic", "bounds", "check"}: a new

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/report.h"
 #include "checkpoint/presets.h"
+#include "checkpoint/synthetic/outliers.h"
 #include "checkpoint/synthetic/synth.h"
 #include "checkpoint/tensor_names.h"
 
@@ -40,7 +41,7 @@ openpi_status synth_write_weights(const openpi_synthetic *synthetic, const char 
                                .created_user = created_user,
                                .progress = progress,
                                .progress_user = progress_user};
-    openpi_status status = OPENPI_OK;
+    openpi_status status = outliers_plant(tensors, synthetic, error);
     if (!order.metadata || !list)
         status = report_no_memory(error, (size_t)count * sizeof *list, "writing weights");
     for (int i = 0; status == OPENPI_OK && i < count; i++) list[i] = tensors_at(tensors, i);
