@@ -6,11 +6,12 @@
  * below half a million. A norm in bf16 rounds h; a version that is off by 1e-6 before rounding lands on the
  * neighbour for 1e-6·2⁹ of the elements: allowed are four of them and two in a thousand. A result stored as
  * bf16 may be the neighbour.
- * Integer rows: without a norm their codes are exact, and so are sums below 2²⁴. After a norm the same
- * elements may have the neighbouring code: in bf16 that is less than the neighbour in bf16, in fp32 it
- * happens to 127·1e-6 of them, allowed are four and one in two thousand. Where the row's largest element may
- * be its neighbour in bf16, all codes may differ by one: by chance, of deviation 0.41 steps; allowed are six
- * deviations of the sum.
+ * Integer rows: sums are exact, and without a norm codes too, so that only the result's own roundings are
+ * left: allowed are 2 units in the place of 12, and one digit of a sum is more for k below 1500. After a
+ * norm the same elements may have the neighbouring code: in bf16 that is less than the neighbour in bf16, in
+ * fp32 it happens to 127·1e-6 of them, allowed are four and one in two thousand. Where the row's largest
+ * element may be its neighbour in bf16, all codes may differ by one: by chance, of deviation 0.41 steps;
+ * allowed are six deviations of the sum.
  *   bf16 units: ulp(x) = 2^(exponent - 7), fp32: 2^(exponent - 23). */
 #include <math.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@
 const double bounds_unit = 0x1p-24, bounds_products = 12;
 #define unit bounds_unit
 #define products bounds_products
+static const double results = 2;
 
 static double ulp(double x, dtype type) {
     int exponent;
@@ -72,7 +74,7 @@ row_size bounds_row(const norm *norm, const void *x, dtype type, size_t at, int 
 /* Error of h·w, w being row `o` of matrix `which`. */
 static double product_error(const problem *p, int which, row_size h, int o, int normed) {
     const problem_matrix *w = &p->matrices[which];
-    double error = products * unit * h.length * w->norms[o];
+    double error = (p->input == INPUT_INT8 ? results : products) * unit * h.length * w->norms[o];
     if (normed && p->type == DTYPE_BF16) error += (4 + 2e-3 * p->shape.k) * 0x1p-7 * h.top * w->top;
     if (normed && p->input == INPUT_INT8) {
         double step = h.top / 127;
@@ -255,7 +257,8 @@ static void (*const fillers[OP_KINDS])(problem *p, int row) = {
 };
 
 void bounds_fill(problem *p) {
-    if (p->shape.options & SHAPE_COPY) return;
+    /* Exact, but where a group's sum is scaled: 127·x and a 127th of it are two roundings. */
+    if (p->shape.options & SHAPE_COPY && weight_formats[p->weights].group <= 0) return;
     for (int r = 0; r < p->shape.rows; r++) {
         p->unknown = !problem_checks(p, r);
         fillers[p->shape.kind](p, r);

@@ -120,6 +120,16 @@ static int32_t elements_int8_codes(const float *x, int count, float inverse, int
     return (int32_t)vec_sum(sum);
 }
 
+static void elements_scale_add(float *c, const float *sums, int count, const float *scales, int accumulate) {
+    for (int half = 0; half < PANEL; half += HALF_PANEL) {
+        vec scale = vec_load(scales + half);
+        for (int at = half; at < count * PANEL; at += PANEL) {
+            vec before = accumulate ? vec_load(c + at) : vec_set(0);
+            vec_store(c + at, vec_fma(vec_load(sums + at), scale, before));
+        }
+    }
+}
+
 static void elements_int8_scale(float *c, int count, const int32_t *bias, const float *rows,
                                 const float *columns) {
     for (int half = 0; half < PANEL; half += HALF_PANEL) {
@@ -388,6 +398,7 @@ static void finish_qkv(const cpu_finish *f, int panel, int first_row, int rows, 
         .int8_top = elements_int8_top,      \
         .int8_codes = elements_int8_codes,  \
         .int8_scale = elements_int8_scale,  \
+        .scale_add = elements_scale_add,    \
         .read = elements_read,              \
         .linear = finish_linear,            \
         .gated = finish_gated,              \

@@ -15,12 +15,14 @@
 
 #include "backend/cpu/layout.h"
 #include "ops/int8_rows.h"
+#include "ops/limits.h"
 
 enum {
     SPAN = 1024,                 /* most rows packed at once                                              */
     OWN = 48 * 1024,             /* elements of A up to which each worker packs its own                   */
     SEGMENT = 640,               /* elements of a row normalised before they are packed; holds a patch    */
     TILES = 8192,                /* rows · panels of C that a worker's scratch holds                      */
+    GROUP = 64,                  /* k that share a scale, where a format has groups                       */
     FEW_BLOCKS = 8,              /* up to here a panel is read once and meets all rows                    */
     TASKS_A_THREAD = 8, CHUNKS = 16, ALIGN = 256, LINE = 64,
     INTEGERS = SPAN * (sizeof(float) + sizeof(int32_t)),   /* bytes of a span's `integers`                */
@@ -60,6 +62,7 @@ typedef struct scratch {
     int32_t *packed;             /* [1] its own A is packed                                               */
     char *a, *segment;
     float *c;
+    float *group_sums, *group_scales;      /* [MAX_BLOCK_ROWS][32]; [groups][32] of a panel               */
     integers integers;           /* [SPAN] rows of its own A                                              */
 } scratch;
 
@@ -94,10 +97,18 @@ static integers integers_at(char *base) { return (integers){(float *)base, (int3
 static scratch scratch_of(char *base, size_t *bytes) {
     size_t a = ALIGN, segment = a + align(OWN * sizeof(float) + MAX_BLOCK_ROWS * K_PAD * sizeof(float));
     size_t c = segment + align((size_t)MAX_BLOCK_ROWS * SEGMENT * sizeof(float));
-    size_t own = c + align((size_t)(TILES + MAX_BLOCK_ROWS) * PANEL * sizeof(float));
+    size_t sums = c + align((size_t)(TILES + MAX_BLOCK_ROWS) * PANEL * sizeof(float));
+    size_t scales = sums + align((size_t)MAX_BLOCK_ROWS * PANEL * sizeof(float));
+    size_t own = scales + align((size_t)(LIMIT_INPUTS / GROUP) * PANEL * sizeof(float));
     if (bytes) *bytes = own + align(INTEGERS);
     if (!base) return (scratch){0};
-    return (scratch){(int32_t *)base, base + a, base + segment, (float *)(base + c), integers_at(base + own)};
+    return (scratch){.packed = (int32_t *)base,
+                     .a = base + a,
+                     .segment = base + segment,
+                     .c = (float *)(base + c),
+                     .group_sums = (float *)(base + sums),
+                     .group_scales = (float *)(base + scales),
+                     .integers = integers_at(base + own)};
 }
 
 static int spans_of(int rows) { return most(divide(rows, SPAN), 1); }
@@ -251,6 +262,30 @@ static cpu_ahead share_of(const loop *l, const char *piece, int i, int n) {
     return (cpu_ahead){piece + (size_t)from * LINE, to - from};
 }
 
+/* Scales of a panel's groups from `at` on, for `count` of k: [group][32]. */
+static void find_scales(const matrix *w, const cpu_elements *elements, int panel, int at, int count,
+                        float *to) {
+    int outputs[PANEL], groups = weight_groups(&weight_formats[w->type], w->k);
+    const void *rows[PANEL];
+    layout_columns(w, panel, outputs);
+    for (int i = 0; i < PANEL; i++)
+        rows[i] = outputs[i] < 0 ? NULL : w->scales + (size_t)outputs[i] * (size_t)groups + at / GROUP;
+    elements->columns((uint32_t *)to, rows, divide(count, GROUP));
+}
+
+/* The product of a tile over a cut of k, where each group of k has a scale: group by group. */
+static void run_groups(const loop *l, const scratch *s, int rows, const char *a, int panel, int at, int cut,
+                       float *c) {
+    const cpu_elements *elements = l->gemm->kernels->elements;
+    size_t stored = (size_t)round_up(rows, l->product->row_step) * (size_t)l->product->a_bytes;
+    find_scales(l->gemm->weight, elements, panel, at, cut, s->group_scales);
+    for (int done = 0, g = 0; done < cut; done += GROUP, g++) {
+        cpu_product_run(l->product, rows, least(GROUP, cut - done), a + (size_t)done * stored,
+                        panel_at(l, panel, at + done), s->group_sums, 0, (cpu_ahead){NULL, 0});
+        elements->scale_add(c, s->group_sums, rows, s->group_scales + g * PANEL, at + done != 0);
+    }
+}
+
 /* Sums of integers become numbers, in the order of ops.h. `own`: of the tile's rows. */
 static void scale_tile(const cpu_gemm *m, int panel, integers own, int rows, float *c) {
     int outputs[PANEL];
@@ -281,7 +316,10 @@ static void run_cut(const loop *l, char *a, const scratch *s, corner t, int at) 
             ahead = share_of(l, panel_at(l, panel + 1, at), b, blocks);
         else if (outer && !last)
             ahead = share_of(l, panel_at(l, t.panel, at + cut), b, blocks);
-        cpu_product_run(l->product, rows, cut, a_at, panel_at(l, panel, at), c, at != 0, ahead);
+        if (weight_formats[l->gemm->weight->type].group > 0)
+            run_groups(l, s, rows, a_at, panel, at, cut, c);
+        else
+            cpu_product_run(l->product, rows, cut, a_at, panel_at(l, panel, at), c, at != 0, ahead);
         if (last && l->gemm->weight->input == INPUT_INT8)
             scale_tile(l->gemm, panel,
                        integers_from(g->own ? s->integers : l->integers, block * g->block), rows, c);

@@ -4,8 +4,9 @@
  * Operands of a product
  *   A   a block of rows, packed by product.pack.
  *   B   panels of 32 columns. bf16: [k/2][32][2], pairs of k beside each other, k padded with zeros to a
- *       multiple of 32; f32: [k][32]. Weights, keys and values all have this one form (layout.h). Integers
- *       of 8 bits, for rows of integers: [k/4][32][4], k padded to a multiple of 64, `bias` added to each.
+ *       multiple of 32; f32: [k][32]. Weights, keys and values all have this one form (layout.h). Codes of
+ *       8 bits, k padded to a multiple of 64: [k][32]; for rows of integers [k/4][32][4], `bias` added to
+ *       each.
  *   C   fp32 [rows][32]; of rows of integers int32, exact but for the bias.
  * A row's result depends neither on the number of rows in its block nor on how k is cut: every element of
  * C is summed over k in ascending order, whatever the block. */
@@ -108,6 +109,8 @@ typedef struct cpu_elements {
      * number is not finite; codes, at the place of x too, and their sum. */
     uint32_t (*int8_top)(const float *x, int count, uint32_t top);
     int32_t (*int8_codes)(const float *x, int count, float inverse, int8_t *out);
+    /* c[row][32] = sums[row][32]·scales[32], `accumulate`: + c. */
+    void (*scale_add)(float *c, const float *sums, int count, const float *scales, int accumulate);
     /* c[row][32]: sums of integers become numbers, (sum - bias[row])·(rows[row]·columns[i]). */
     void (*int8_scale)(float *c, int count, const int32_t *bias, const float *rows, const float *columns);
     /* Reads a multiple of 1 KB and keeps nothing: the memory's speed. */

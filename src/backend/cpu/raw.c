@@ -14,6 +14,14 @@ static const cpu_product *product_of(const cpu_kernels *kernels, const matrix *m
     return floats ? floats : kernels->product[CPU_BF16][m->type];
 }
 
+/* Columns of codes, [k][32]. */
+static void pack_codes(const matrix *m, const void *const rows[PANEL], char *to) {
+    memset(to, 0, layout_panel_bytes(m->type, m->k));
+    for (int i = 0; i < m->k; i++, to += PANEL)
+        for (int c = 0; c < PANEL; c++)
+            if (rows[c]) to[c] = ((const char *)rows[c])[i];
+}
+
 /* Codes of 8 bits and their padding. */
 static void add_bias(char *to, size_t bytes, int bias) {
     for (size_t i = 0; bias && i < bytes; i++) to[i] = (char)(to[i] + bias);
@@ -23,6 +31,10 @@ void cpu_pack_panel(const cpu_kernels *kernels, const matrix *m, const void *con
     const cpu_product *product = product_of(kernels, m);
     size_t bytes = weight_row_bytes(&weight_formats[m->type], m->k), whole = bytes / sizeof(uint32_t);
     uint32_t *end = (uint32_t *)to + whole * PANEL;
+    if (weight_formats[m->type].bits == 8 && m->input == INPUT_ACT) {
+        pack_codes(m, rows, to);
+        return;
+    }
     size_t rest = layout_panel_bytes(m->type, m->k) - whole * PANEL * sizeof *end;
     kernels->elements->columns((uint32_t *)to, rows, (int)whole);
     if (rest) memset(end, 0, rest);

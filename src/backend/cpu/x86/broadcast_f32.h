@@ -1,15 +1,18 @@
-/* The fp32 products of a level: elements of A are broadcast, bf16 weights are widened on the fly, which is
- * exact. Written once over a register of floats and compiled for each level, whose file defines before it
- * includes this one:
+/* The fp32 products of a level: elements of A are broadcast, bf16 weights and codes of 8 bits are widened on
+ * the fly, which is exact. Written once over a register of floats and compiled for each level, whose file
+ * defines before it includes this one:
  *
  *   reg, REG_FLOATS        a register and how many floats it holds
  *   ROWS, EACH_ROW         most rows of a block, and BROADCAST_ROWS_N for it
  *   AHEAD, K_BLOCK         bytes of B that are fetched ahead; k that blocks are best cut to
  *   reg_zero, reg_set, reg_load, reg_store, reg_fma
  *   reg_even, reg_odd      the even and the odd elements of pairs of bf16 in memory, as floats
+ *   reg_integers           integers of 8 bits in memory, as floats
  *
  * A tile is two registers wide; a panel is one or two of them, one after the other, each from the start of
- * k to its end. A row of a panel is 128 bytes in either format: 32 floats or 32 pairs. */
+ * k to its end. A row of a panel is 128 bytes, 32 floats or 32 pairs, or 32 integers. */
+
+typedef enum b_kind { B_F32, B_BF16, B_INT8 } b_kind;
 
 enum { ROW_BYTES = PANEL * 4, REG_BYTES = REG_FLOATS * 4, TILES = PANEL / 2 / REG_FLOATS, LINE = 64 };
 
@@ -28,7 +31,8 @@ BROADCAST_INLINE void fetch_ahead(const char *b) {
 }
 
 BROADCAST_INLINE void tile(int rows, int k, const float *a, const char *b, float *c, int accumulate,
-                           int b_is_bf16) {
+                           b_kind kind) {
+    const int deep = kind == B_BF16 ? 2 : 1, row_bytes = kind == B_INT8 ? PANEL : ROW_BYTES;
     reg sum[ROWS][2];
     BROADCAST_UNROLL
     for (int r = 0; r < rows; r++) {
@@ -36,9 +40,12 @@ BROADCAST_INLINE void tile(int rows, int k, const float *a, const char *b, float
         for (int h = 0; h < 2; h++)
             sum[r][h] = accumulate ? reg_load(c + r * PANEL + h * REG_FLOATS) : reg_zero();
     }
-    for (int i = 0; i < k; i += 1 + b_is_bf16, a += rows * (1 + b_is_bf16), b += ROW_BYTES) {
-        fetch_ahead(b);
-        if (!b_is_bf16) {
+    for (int i = 0; i < k; i += deep, a += rows * deep, b += row_bytes) {
+        if (kind != B_INT8) fetch_ahead(b);
+        else _mm_prefetch(b + AHEAD, _MM_HINT_T0);
+        if (kind == B_INT8) {
+            step(rows, sum, a, reg_integers(b), reg_integers(b + REG_FLOATS));
+        } else if (kind == B_F32) {
             step(rows, sum, a, reg_load((const float *)b), reg_load((const float *)(b + REG_BYTES)));
         } else {
             step(rows, sum, a, reg_even(b), reg_even(b + REG_BYTES));
@@ -53,20 +60,24 @@ BROADCAST_INLINE void tile(int rows, int k, const float *a, const char *b, float
 }
 
 BROADCAST_INLINE void tiles(int rows, int k, const void *a, const void *b, float *c, int accumulate,
-                            int b_is_bf16) {
-    tile(rows, k, a, b, c, accumulate, b_is_bf16);
-    if (TILES == 2)
-        tile(rows, k, a, (const char *)b + 2 * REG_BYTES, c + 2 * REG_FLOATS, accumulate, b_is_bf16);
+                            b_kind kind) {
+    const char *second = (const char *)b + (kind == B_INT8 ? 2 * REG_FLOATS : 2 * REG_BYTES);
+    tile(rows, k, a, b, c, accumulate, kind);
+    if (TILES == 2) tile(rows, k, a, second, c + 2 * REG_FLOATS, accumulate, kind);
 }
 
 #define X(rows)                                                                                       \
     SANITIZER_BLIND static void f32_tile_##rows(int k, const void *a, const void *b, float *c,        \
                                                 int accumulate) {                                     \
-        tiles(rows, k, a, b, c, accumulate, 0);                                                       \
+        tiles(rows, k, a, b, c, accumulate, B_F32);                                                   \
+    }                                                                                                 \
+    SANITIZER_BLIND static void codes_tile_##rows(int k, const void *a, const void *b, float *c,      \
+                                                  int accumulate) {                                   \
+        tiles(rows, k, a, b, c, accumulate, B_INT8);                                                  \
     }                                                                                                 \
     SANITIZER_BLIND static void bf16_tile_##rows(int k, const void *a, const void *b, float *c,       \
                                                  int accumulate) {                                    \
-        tiles(rows, k, a, b, c, accumulate, 1);                                                       \
+        tiles(rows, k, a, b, c, accumulate, B_BF16);                                                  \
     }
 EACH_ROW(X)
 #undef X
@@ -89,9 +100,21 @@ static void bf16_run(int rows, int k, const void *a, const void *b, float *c, in
     kernels[rows](k, a, b, c, accumulate);
 }
 
+static void codes_run(int rows, int k, const void *a, const void *b, float *c, int accumulate,
+                      cpu_ahead ahead) {
+    (void)ahead;                 /* these have a fetch of their own, along the panel they read */
+#define X(rows) [rows] = codes_tile_##rows,
+    static const broadcast_kernel kernels[ROWS + 1] = {EACH_ROW(X)};
+#undef X
+    kernels[rows](k, a, b, c, accumulate);
+}
+
 static void f32_pack(void *to, const void *const *rows, int count, int k) { pack_f32(to, rows, count, k, 1); }
 static void bf16_pack(void *to, const void *const *rows, int count, int k) {
     pack_f32(to, rows, count, k, 2);
+}
+static void codes_pack(void *to, const void *const *rows, int count, int k) {
+    pack_f32(to, rows, count, k, 1);
 }
 
 static double peak(long loops) {

@@ -22,6 +22,9 @@ BROADCAST_INLINE reg reg_fma(reg a, reg b, reg c) { return _mm256_fmadd_ps(a, b,
 BROADCAST_INLINE reg reg_even(const char *b) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)b), 16));
 }
+BROADCAST_INLINE reg reg_integers(const char *b) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)b)));
+}
 /* Two shifts, not a mask: a constant would take the register that is one too many. */
 BROADCAST_INLINE reg reg_odd(const char *b) {
     return _mm256_castsi256_ps(
@@ -49,5 +52,6 @@ BROADCAST_INLINE void ireg_store_sum(float *c, ireg x, ireg y, int accumulate) {
 
 const cpu_product cpu_f32_f32_avx2 = BROADCAST_PRODUCT(f32, 4, 1);
 const cpu_product cpu_f32_bf16_avx2 = BROADCAST_PRODUCT(bf16, 2, 2);
+const cpu_product cpu_f32_int8_avx2 = BROADCAST_PRODUCT(codes, 1, 1);
 const cpu_product cpu_int8_int8_avx2 = BROADCAST_INT8;
 const cpu_elements cpu_elements_avx2 = ELEMENTS_TABLE;

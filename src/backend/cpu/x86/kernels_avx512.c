@@ -21,6 +21,9 @@ BROADCAST_INLINE reg reg_fma(reg a, reg b, reg c) { return _mm512_fmadd_ps(a, b,
 BROADCAST_INLINE reg reg_even(const char *b) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(b), 16));
 }
+BROADCAST_INLINE reg reg_integers(const char *b) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)b)));
+}
 BROADCAST_INLINE reg reg_odd(const char *b) {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(b), upper));
@@ -50,5 +53,6 @@ BROADCAST_INLINE void ireg_store_sum(float *c, ireg x, ireg y, int accumulate) {
 
 const cpu_product cpu_f32_f32_avx512 = BROADCAST_PRODUCT(f32, 4, 1);
 const cpu_product cpu_f32_bf16_avx512 = BROADCAST_PRODUCT(bf16, 2, 2);
+const cpu_product cpu_f32_int8_avx512 = BROADCAST_PRODUCT(codes, 1, 1);
 const cpu_product cpu_int8_int8_avx512 = BROADCAST_INT8;
 const cpu_elements cpu_elements_avx512 = ELEMENTS_TABLE;

@@ -49,11 +49,13 @@ static int has_amx(void) {
 
 static const cpu_kernels avx2 = {
     .elements = &cpu_elements_avx2,
-    .product = {[CPU_F32] = {[WEIGHT_F32] = &cpu_f32_f32_avx2, [WEIGHT_BF16] = &cpu_f32_bf16_avx2},
+    .product = {[CPU_F32] = {[WEIGHT_F32] = &cpu_f32_f32_avx2, [WEIGHT_BF16] = &cpu_f32_bf16_avx2,
+                             [WEIGHT_INT8] = &cpu_f32_int8_avx2},
                 [CPU_INT8] = {[WEIGHT_INT8_ROW] = &cpu_int8_int8_avx2}}};
 /* Rows of fp32 from level avx512 up. */
 #define FLOATS_AVX512 \
-    [CPU_F32] = {[WEIGHT_F32] = &cpu_f32_f32_avx512, [WEIGHT_BF16] = &cpu_f32_bf16_avx512}
+    [CPU_F32] = {[WEIGHT_F32] = &cpu_f32_f32_avx512, [WEIGHT_BF16] = &cpu_f32_bf16_avx512, \
+                 [WEIGHT_INT8] = &cpu_f32_int8_avx512}
 
 static const cpu_kernels avx512 = {
     .elements = &cpu_elements_avx512,
