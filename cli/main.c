@@ -17,7 +17,7 @@ const verb_group verb_groups[] = {
     {"Run a policy", {&verb_run, &verb_serve}},
     {"Look at checkpoints", {&verb_inspect, &verb_doctor, &verb_convert, &verb_synth}},
     {"Look at the machine", {&verb_devices, &verb_roof}},
-    {"Prove that it computes right", {&verb_verify}},
+    {"Prove that it computes right", {&verb_verify, &verb_replay}},
     {"Measure", {&verb_bench, &verb_profile, &verb_trace, &verb_ladder}},
     {"Make it faster", {&verb_tune, &verb_quantize}},
     {"Show what was measured", {&verb_report}},

@@ -16,11 +16,11 @@ enum {
 typedef struct serve_values {
     const char *allow_origin, *default_prompt;
     const char *synthetic, *robot, *config, *norm_stats, *assets, *tokenizer, *host, *admin, *tokens;
-    const char *new_token, *tls_certificate, *tls_key;
+    const char *new_token, *tls_certificate, *tls_key, *record;
     int token_class, rate, no_admin, log_format, log_requests;
     int prompt_state, horizon, steps, port, trust_network, drain, prepare_threads, max_block, throughput;
     int max_connections, max_per_address, max_attempts, handshake, message, reply, ping;
-    uint64_t seed, max_message, max_in_flight;
+    uint64_t seed, max_message, max_in_flight, record_max;
     lora_values lora;
     machine_values machine;
 } serve_values;
@@ -53,6 +53,7 @@ static int serve_run(const void *values, char **positional, int count) {
     if (v->new_token) return new_token(v);
     if (v->token_class || v->rate)
         return usage_error(&verb_serve, "--class and --rate are of --new-token");
+    if (v->record_max && !v->record) return usage_error(&verb_serve, "--record-max is of --record");
     if (!v->tls_certificate != !v->tls_key)
         return usage_error(&verb_serve, "--tls-cert and --tls-key belong together");
     int terminal = isatty(STDERR_FILENO);
@@ -86,6 +87,8 @@ static int serve_run(const void *values, char **positional, int count) {
                              .tokens = input_path(v->tokens),
                              .tls_certificate = input_path(v->tls_certificate),
                              .tls_key = input_path(v->tls_key),
+                             .record = v->record,
+                             .record_most = v->record_max,
                              .log_json = v->log_format == JSON || (v->log_format != TEXT && !terminal),
                              .log_prefix = manager.journal,
                              .log_requests = v->log_requests,
@@ -224,6 +227,12 @@ static const option_row options[] = {
      .offset = AT(log_format)},
     {OPTION_FLAG, "log-requests", NULL, "a log line for each request, not only for those that fail",
      .offset = AT(log_requests)},
+    {OPTION_HEADING, .name = "Recording"},
+    {OPTION_TEXT, "record", "FOLDER",
+     "what every robot saw and was told, in MCAP files of an hour each, for Foxglove and `openpi replay`; "
+     "pictures are kept as they came", .offset = AT(record)},
+    {OPTION_BYTES, "record-max", "BYTES",
+     "all recordings together (default: 10GB); beyond it the oldest are removed", .offset = AT(record_max)},
     {OPTION_HEADING, .name = "Scheduling"},
     {OPTION_FLAG, "throughput", NULL,
      "more chunks a second, each later: a batch may last as long as 8 calls of one robot",

@@ -197,9 +197,11 @@ static const camera *find_camera(const recording_reader *r, const msgpack_object
 /* One picture of the request and the bytes before it; *rest is what is left of them. */
 static openpi_status put_picture(recording_reader *r, uint64_t order, const msgpack_object *entry, span *rest,
                                  openpi_error *error) {
-    const msgpack_object *o = entry->type == MSGPACK_OBJECT_ARRAY && entry->via.array.size == 3
+    const msgpack_object *o = entry->type == MSGPACK_OBJECT_ARRAY && entry->via.array.size == 4
                                   ? entry->via.array.ptr : NULL;
-    if (!o || o[1].type != MSGPACK_OBJECT_POSITIVE_INTEGER || o[2].type != MSGPACK_OBJECT_POSITIVE_INTEGER)
+    int whole = 1;
+    for (int i = 1; o && i < 4; i++) whole &= o[i].type == MSGPACK_OBJECT_POSITIVE_INTEGER;
+    if (!o || !whole)
         return bad(r, order, "\"pictures\" is not as it is written", error);
     const camera *c = find_camera(r, &o[0], (uint32_t)order);
     if (!c || c->count < o[2].via.u64) return bad(r, order, "a picture of its request is missing", error);
@@ -208,7 +210,10 @@ static openpi_status put_picture(recording_reader *r, uint64_t order, const msgp
     span before = take_span(rest, (size_t)(o[1].via.u64 - r->request.count));
     put_bytes(&r->request, before.at, before.left);
     size_t count = (size_t)o[2].via.u64;
-    put_bytes(&r->request, r->kept.data + c->at + c->count - count, count);
+    const uint8_t *picture = r->kept.data + c->at + c->count - count;
+    uint8_t *to = bytes_room(&r->request, count);
+    if (to && o[3].via.u64) part_pixels(picture, count, to);
+    else if (to && count) memcpy(to, picture, count);
     return r->request.failed ? no_memory(error) : OPENPI_OK;
 }
 
@@ -266,7 +271,8 @@ static openpi_status read_call(recording_reader *r, const mcap_record *record, r
     r->message.count = 0;
     put_bytes(&r->message, record->data, record->count);
     if (r->message.failed) return no_memory(error);
-    if (msgpack_unpack_next(&r->exact, (const char *)r->message.data, r->message.count, &end) !=
+    if (!msgpack_fits(r->message.data, r->message.count) ||
+        msgpack_unpack_next(&r->exact, (const char *)r->message.data, r->message.count, &end) !=
         MSGPACK_UNPACK_SUCCESS)
         return bad(r, record->sequence, "is no msgpack", error);
     const msgpack_object *exact = &r->exact.data;

@@ -83,21 +83,29 @@ static int picture_channel_of(recording *r, const recorded_picture *p) {
     return channel;
 }
 
+static void put_picture(byte_buffer *out, const recorded_call *call, const recorded_picture *p) {
+    const uint8_t *data = call->request + p->offset;
+    put_image_head(out, p, call->arrived_ns);
+    uint8_t *to = bytes_room(out, p->count);
+    if (!to) return;
+    if (p->planar) interleave_pixels(data, p->count, to);
+    else memcpy(to, data, p->count);
+}
+
 /* Pictures that have a channel stay in `pictures`; returns how many. */
 static int put_pictures(recording *r, const recorded_call *call, recorded_picture *pictures, int count) {
     int kept = 0;
     for (int i = 0; i < count; i++) {
         int channel = picture_channel_of(r, &pictures[i]);
         if (!channel) continue;
-        byte_buffer head = {.data = NULL};
-        put_image_head(&head, &pictures[i], call->arrived_ns);
-        mcap_part parts[] = {{head.data, head.count},
-                             {call->request + pictures[i].offset, pictures[i].count}};
-        if (!head.failed) {
-            mcap_put(r->mcap, channel, (uint32_t)call->order, call->arrived_ns, call->arrived_ns, parts, 2);
+        byte_buffer message = {.data = NULL};
+        put_picture(&message, call, &pictures[i]);
+        mcap_part part = {message.data, message.count};
+        if (!message.failed) {
+            mcap_put(r->mcap, channel, (uint32_t)call->order, call->arrived_ns, call->arrived_ns, &part, 1);
             pictures[kept++] = pictures[i];
         }
-        free(head.data);
+        free(message.data);
     }
     return kept;
 }
@@ -125,17 +133,19 @@ static void pack_double(msgpack_packer *p, const char *key, double value) {
     msgpack_pack_double(p, value);
 }
 
-/* "pictures": [[key, offset in the request, bytes], …], in the order of offsets; "request": what is left. */
+/* "pictures": [[key, offset in the request, bytes, 1: channels came first], …], by offset; "request": the
+ * rest. */
 static void pack_request(msgpack_packer *p, const recorded_call *call, const recorded_picture *pictures,
                          int count) {
     size_t taken = 0, at = 0;
     pack_text(p, "pictures");
     msgpack_pack_array(p, (size_t)count);
     for (int i = 0; i < count; i++) {
-        msgpack_pack_array(p, 3);
+        msgpack_pack_array(p, 4);
         pack_text(p, pictures[i].key);
         msgpack_pack_uint64(p, pictures[i].offset);
         msgpack_pack_uint64(p, pictures[i].count);
+        msgpack_pack_uint64(p, (uint64_t)pictures[i].planar);
         taken += pictures[i].count;
     }
     pack_text(p, "request");

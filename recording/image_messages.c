@@ -58,3 +58,15 @@ void put_image_head(byte_buffer *out, const recorded_picture *p, uint64_t ns) {
     }
     put_cdr_u32(out, begin, (uint32_t)p->count);
 }
+
+void interleave_pixels(const uint8_t *planar, size_t count, uint8_t *out) {
+    size_t pixels = count / 3;
+    for (size_t i = 0; i < pixels; i++)
+        for (size_t c = 0; c < 3; c++) out[3 * i + c] = planar[c * pixels + i];
+}
+
+void part_pixels(const uint8_t *interleaved, size_t count, uint8_t *out) {
+    size_t pixels = count / 3;
+    for (size_t i = 0; i < pixels; i++)
+        for (size_t c = 0; c < 3; c++) out[c * pixels + i] = interleaved[3 * i + c];
+}

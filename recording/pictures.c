@@ -77,27 +77,34 @@ static const char *file_format(const uint8_t *data, size_t count) {
     return count > sizeof png && !memcmp(data, png, sizeof png) ? "png" : NULL;
 }
 
-static void add_picture(search *s, const char *key, const uint8_t *data, size_t count, int height, int width,
-                        const char *format) {
+static void add_picture(search *s, const char *key, const uint8_t *data, const recorded_picture *like) {
     if (s->count == RECORDING_PICTURES) return;
     recorded_picture *p = &s->out[s->count++];
-    *p = (recorded_picture){.offset = (size_t)(data - s->begin), .count = count, .height = height,
-                            .width = width, .format = format};
+    *p = *like;
+    p->offset = (size_t)(data - s->begin);
     snprintf(p->key, sizeof p->key, "%s", key);
+}
+
+/* Pixels in either order; one dimension of 3 is enough to tell, the last one where two are. */
+static int is_rgb(const array *a, recorded_picture *out) {
+    int bytes = !strcmp(a->type, "u1") || !strcmp(a->type, "uint8");
+    int planar = a->rank == 3 && a->shape[2] != 3, at = planar ? 1 : 0;
+    *out = (recorded_picture){.count = a->count, .planar = planar};
+    if (!bytes || a->rank != 3 || a->shape[planar ? 0 : 2] != 3) return 0;
+    out->height = (int)a->shape[at];
+    out->width = (int)a->shape[at + 1];
+    return out->height > 1 && out->width > 1 && a->count == (size_t)out->height * (size_t)out->width * 3;
 }
 
 static void look_at_value(search *s, const char *key, const msgpack_object *value) {
     array a;
     const char *text;
-    size_t count;
+    recorded_picture like = {.format = NULL};
     if (read_array(value, &a)) {
-        int is_rgb = a.rank == 3 && a.shape[2] == 3 && a.shape[0] > 1 && a.shape[1] > 1;
-        if ((!strcmp(a.type, "u1") || !strcmp(a.type, "uint8")) && is_rgb &&
-            a.count == (size_t)(a.shape[0] * a.shape[1] * 3))
-            add_picture(s, key, a.data, a.count, (int)a.shape[0], (int)a.shape[1], NULL);
-    } else if (value->type == MSGPACK_OBJECT_BIN && is_text(value, &text, &count)) {
-        const char *format = file_format((const uint8_t *)text, count);
-        if (format) add_picture(s, key, (const uint8_t *)text, count, 0, 0, format);
+        if (is_rgb(&a, &like)) add_picture(s, key, a.data, &like);
+    } else if (value->type == MSGPACK_OBJECT_BIN && is_text(value, &text, &like.count)) {
+        like.format = file_format((const uint8_t *)text, like.count);
+        if (like.format) add_picture(s, key, (const uint8_t *)text, &like);
     }
 }
 

@@ -127,6 +127,12 @@ static void report(connection *c, const job *job, int gone) {
     log_limited(c, job);
 }
 
+/* A request that was withdrawn has no answer. */
+static void record(connection *c, job *job) {
+    recorder_client client = {c->id, c->name, c->address};
+    if (c->all->recorder && job->answer.bytes) recorder_put(c->all->recorder, &c->all->pool, job, &client);
+}
+
 static void unwatch(connection *c) {
     if (!c || !c->watch) return;
     watch_free(c->watch);
@@ -278,6 +284,7 @@ void connection_answered(job *job) {
     if (!c->peer) {
         if (job->answer.sent) metrics_add_sent(c->all->metrics, job->answer.bytes);
         report(c, job, !job->answer.sent);
+        record(c, job);
         job_give(&c->all->pool, job);
         forget_and_tell(c);
         return;
@@ -310,6 +317,7 @@ void connection_sent(void *connection_, net_message *message) {
     c->requests++;
     report(c, c->sending, 0);
     rest_after(c, c->sending);
+    record(c, c->sending);
     job_give(&c->all->pool, c->sending);
     c->sending = NULL;
     start_next(c);

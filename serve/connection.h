@@ -11,6 +11,7 @@
 #include "serve/admin/history.h"
 #include "job.h"
 #include "serve/log/log.h"
+#include "serve/record/recorder.h"
 #include "serve/net/net.h"
 #include "serve/admin/recent.h"
 #include "serve/admin/watch.h"
@@ -32,6 +33,7 @@ typedef struct connections {
     dispatch *dispatch;
     metrics *metrics;
     logger *log;
+    recorder *recorder;          /* NULL: nothing is recorded                                              */
     int log_requests;            /* 1: a line for each, not only for those that fail                       */
     /* The first bytes of a request are there, and more will come. */
     void (*coming)(void *user, int reserved);

@@ -17,6 +17,7 @@ static void job_free(job *job) {
     free(job->noise);
     free(job->chunk);
     free(job->previous);
+    free(job->model_actions);
     free(job->answer_memory);
     free(job);
 }
@@ -31,7 +32,8 @@ static job *job_make(const job_pool *pool) {
     made->answer_memory = malloc(NET_HEADROOM + made->answer_capacity);
     made->noise = malloc(chunk_numbers(pool) * sizeof *made->noise);
     made->previous = malloc(chunk_numbers(pool) * sizeof *made->previous);
-    if (made->answer_memory && made->noise && made->previous) return made;
+    made->model_actions = malloc(chunk_numbers(pool) * sizeof *made->model_actions);
+    if (made->answer_memory && made->noise && made->previous && made->model_actions) return made;
     job_free(made);
     return NULL;
 }
@@ -123,6 +125,14 @@ int job_append(job_pool *pool, job *job, const uint8_t *bytes, size_t count) {
     if (count) memcpy(job->bytes + job->count, bytes, count);
     job->count = needed;
     return 1;
+}
+
+uint8_t *job_take_message(job_pool *pool, job *job) {
+    uint8_t *bytes = job->bytes;
+    in_flight_give(&pool->in_flight, job->capacity);
+    job->bytes = NULL;
+    job->count = job->capacity = 0;
+    return bytes;
 }
 
 void job_refuse(job *job, openpi_status status, const char *sentence) {

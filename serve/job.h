@@ -47,6 +47,9 @@ typedef struct job {
     char note[400];              /* what preparing it told (openpi_request_note), ""; for the log          */
     int rtc_weight;              /* what its max_weight was cut to; 0: it was not                          */
     float *previous;             /* [horizon][32]: of rtc                                                  */
+    float *model_actions;        /* [horizon][32]: what the model answered, where status is OK             */
+    double model_ms;             /* the call's that computed it                                            */
+    int batch;                   /* that call's samples                                                    */
     snapshot *snapshot;          /* what the admin page wants to see of it; NULL: nothing                  */
     openpi_status status;        /* the answer's                                                           */
     request_result result;       /* the same for metrics.h                                                 */
@@ -74,6 +77,9 @@ int job_append(job_pool *pool, job *job, const uint8_t *bytes, size_t count);
 
 /* To every request that waits when a device is lost. What the driver said is for the log. */
 #define DEVICE_LOST_SENTENCE "the device is lost; the server restarts"
+
+/* The message's memory, [count] bytes, which is the caller's to free; the job has none. */
+uint8_t *job_take_message(job_pool *pool, job *job);
 
 /* The answer is this sentence, or DEVICE_LOST_SENTENCE where the status says so. */
 void job_refuse(job *job, openpi_status status, const char *sentence);

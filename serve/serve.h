@@ -21,6 +21,8 @@ enum {
     SERVE_PING_SECONDS = 20,
 };
 
+#define SERVE_RECORD_BYTES UINT64_C(10000000000)
+
 /* 0 or NULL stands for what is said at each field. */
 typedef struct serve_options {
     const char *checkpoint;      /* NULL: engine.synthetic                                                 */
@@ -48,6 +50,8 @@ typedef struct serve_options {
     int ping_seconds;            /* SERVE_PING_SECONDS                                                     */
     const char *tokens;          /* a file of tokens (tokens.h); everybody may connect                     */
     const char *tls_certificate, *tls_key; /* files of tls.h; both or none: no TLS                         */
+    const char *record;          /* a folder for recordings (recording/call.h); NULL: nothing is recorded   */
+    uint64_t record_most;        /* bytes of all of them; SERVE_RECORD_BYTES                               */
     int log_json;                /* 1: log lines are JSON                                                  */
     int log_prefix;              /* 1: they begin with "<6>" and the like, as systemd's journal reads      */
     int log_requests;            /* 1: each request has a line, not only one that fails                    */

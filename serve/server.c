@@ -24,6 +24,7 @@
 #include "serve/net/net.h"
 #include "prepare.h"
 #include "serve/admin/process.h"
+#include "serve/record/recorder.h"
 #include "serve/small/queue.h"
 #include "reload.h"
 #include "serve.h"
@@ -57,6 +58,7 @@ typedef struct server {
     dispatch *dispatch;
     prepare *prepare;
     reload *reload;
+    recorder *recorder;          /* NULL: nothing is recorded                                              */
     connections connections;
     uint64_t described;          /* the number of the model that the metadata are about                    */
     uint8_t metadata[METADATA_BYTES], last_words[NET_HEADROOM + sizeof device_lost];
@@ -447,6 +449,27 @@ static void open_connections(server *s) {
     c->user = s;
 }
 
+/* Whether the folder can be written to is found out before the model is loaded. */
+static openpi_status open_recorder(server *s, openpi_error *error) {
+    const serve_options *o = s->options;
+    recorder_options recording = {.folder = o->record,
+                                  .most = o->record_most ? o->record_most : SERVE_RECORD_BYTES,
+                                  .seed = o->seed,
+                                  .log = &s->log,
+                                  .metrics = &s->metrics};
+    return o->record ? recorder_open(&recording, &s->recorder, error) : OPENPI_OK;
+}
+
+static void describe_recording(server *s) {
+    recorder_model model = {.checkpoint = s->options->checkpoint,
+                            .config = s->options->policy.config,
+                            .robot = s->model->info.robot,
+                            .engine = device_engine_info(s->devices[0]),
+                            .session = device_session_info(s->devices[0])};
+    if (s->recorder) recorder_describe(s->recorder, &model);
+    s->connections.recorder = s->recorder;
+}
+
 static void open_gate(server *s) {
     s->gate.net = s->net;
     s->gate.dispatch = s->dispatch;
@@ -517,11 +540,13 @@ static openpi_status run(server *s, openpi_error *error) {
     SERVE_TRY(model_open(o->checkpoint, &o->policy, o->horizon, 1, &s->model, error));
     SERVE_TRY(model_default_prompt(s->model, o->default_prompt, error));
     SERVE_TRY(open_address(s, error));
+    SERVE_TRY(open_recorder(s, error));
     systemd_report(&s->systemd, "STATUS=loading the model");
     SERVE_TRY(open_weights(s, error));
     say_model(s);
     SERVE_TRY(open_threads(s, error));
     open_connections(s);
+    describe_recording(s);
     open_gate(s);
     open_admin(s);
     SERVE_TRY(net_listen(s->net, error));
@@ -547,6 +572,7 @@ static void close_all(server *s) {
     prepare_close(s->prepare);
     dispatch_close(s->dispatch);
     for (int i = 0; i < s->loading.count; i++) device_close(s->devices[i]);
+    recorder_close(s->recorder);
     connections_close(&s->connections);
     model_drop(s->model);
     queue_close(&s->answered);

@@ -106,6 +106,12 @@ void metrics_add_dropped(metrics *m, drop_reason reason) {
     pthread_mutex_unlock(&m->lock);
 }
 
+void metrics_add_recorded(metrics *m, int written) {
+    pthread_mutex_lock(&m->lock);
+    m->counts.recorded[written]++;
+    pthread_mutex_unlock(&m->lock);
+}
+
 void metrics_add_received(metrics *m, size_t bytes) {
     pthread_mutex_lock(&m->lock);
     m->counts.received_bytes += bytes;
@@ -243,6 +249,10 @@ void metrics_write(const metrics_counts *c, const metrics_now *now, text *out) {
     put_devices(out, c);
     put_histogram(out, "openpi_rtc_delay_steps", "Delays that chunks with real-time chunking have.",
                   steps_bounds, &c->rtc_delay);
+    head(out, "openpi_recorded_requests_total", "counter", "Requests that --record wrote or left out.");
+    for (int i = 0; i < 2; i++)
+        text_put(out, "openpi_recorded_requests_total{result=\"%s\"} %llu\n", i ? "written" : "left_out",
+                 (unsigned long long)c->recorded[i]);
     put_number(out, "counter", "openpi_prompts_truncated_total", "Answered requests whose prompt was cut.",
                (double)c->truncated);
     put_limits(out, c);

@@ -83,6 +83,7 @@ typedef struct metrics_counts {
     uint64_t truncated;          /* prompts that were cut                                                  */
     uint64_t limited;            /* replies whose actions a limit of the robot changed                     */
     uint64_t beyond[METRICS_LIMITS];           /* numbers that were beyond a limit, by its kind            */
+    uint64_t recorded[2];        /* requests that a recording left out; that it has                        */
     metrics_device devices[SCHEDULER_DEVICES];
     int device_count;
 } metrics_counts;
@@ -114,6 +115,8 @@ void metrics_add_request(metrics *metrics, const metrics_request *request);
 void metrics_add_batch(metrics *metrics, int device, int requests, double seconds);
 void metrics_add_rejected(metrics *metrics, rejection reason);
 void metrics_add_dropped(metrics *metrics, drop_reason reason);
+/* 1: a request is in a recording; 0: it was left out. */
+void metrics_add_recorded(metrics *metrics, int written);
 void metrics_add_received(metrics *metrics, size_t bytes);
 void metrics_add_sent(metrics *metrics, size_t bytes);
 

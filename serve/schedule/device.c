@@ -53,10 +53,13 @@ static openpi_session *session_for(const serve_device *d, int count) {
 
 /* ---- jobs ------------------------------------------------------------------------------------------- */
 
-/* Keeps a job's actions for the connection's next request; unnormalises and packs them. */
+/* Keeps a job's actions for the connection's next request and for a recording; unnormalises and packs
+ * them. */
 static openpi_status write_reply(serve_device *d, job *job, const float *model_actions, double model_ms,
                                  openpi_error *error) {
     int horizon = d->session_info.horizon, dims = d->options.model->info.action_dim;
+    memcpy(job->model_actions, model_actions, chunk_numbers(d) * sizeof *model_actions);
+    job->model_ms = model_ms;
     SERVE_TRY(openpi_request_keep(job->request, model_actions, horizon, job->chunk, chunk_numbers(d),
                                   error));
     openpi_status status = openpi_request_finish(job->request, model_actions, horizon, d->actions,
@@ -92,6 +95,7 @@ static openpi_status compute(serve_device *d, job *const *jobs, int count, openp
     for (int i = 0; i < count; i++) {
         openpi_error own = OPENPI_ERROR_INIT;
         const float *model_actions = d->model_actions + (size_t)i * chunk_numbers(d);
+        jobs[i]->batch = count;
         openpi_status status = write_reply(d, jobs[i], model_actions, timing.total_ms, &own);
         if (status != OPENPI_OK) job_refuse(jobs[i], status, own.message);
     }
