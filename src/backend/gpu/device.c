@@ -357,13 +357,13 @@ static openpi_status open_device(gpu_device *self, const device_options *options
     if (gpu_error_class(self, code) == GPU_ERROR_OUT_OF_MEMORY)
         return report(error, OPENPI_NO_MEMORY, "out of memory on %s while opening it (%s)", self->name,
                       doing);
-    if (gpu_error_class(self, code) == GPU_ERROR_NO_CODE)
-        return report(error, OPENPI_NO_DEVICE,
-                      "%s (%s) cannot be used: its driver takes none of the machine code in this openpi (%s, "
-                      "error %d, at %s), expected a build for this device and this driver",
-                      self->name, self->facts.description, gpu_error_text(self, code), code, doing);
-    return report(error, OPENPI_NO_DEVICE, "%s (%s) does not open: %s (error %d) at %s", self->name,
-                  self->facts.report.name, gpu_error_text(self, code), code, doing);
+    int no_code = gpu_error_class(self, code) == GPU_ERROR_NO_CODE;
+    return report(error, OPENPI_NO_DEVICE,
+                  no_code ? "%s (%s): its driver takes no machine code of this openpi: %s (error %d) at %s, "
+                            "expected a build for it"
+                          : "%s (%s) does not open: %s (error %d) at %s",
+                  self->name, no_code ? self->facts.description : self->facts.report.name,
+                  gpu_error_text(self, code), code, doing);
 }
 
 /* Of "NAME" and "NAME:N"; -1: another device. */
