@@ -129,7 +129,8 @@ int job_append(job_pool *pool, job *job, const uint8_t *bytes, size_t count) {
 
 uint8_t *job_take_message(job_pool *pool, job *job) {
     uint8_t *bytes = job->bytes;
-    in_flight_give(&pool->in_flight, job->capacity);
+    size_t capacity = job->capacity;
+    in_flight_give(&pool->in_flight, capacity);
     job->bytes = NULL;
     job->count = job->capacity = 0;
     return bytes;
