@@ -27,6 +27,7 @@ if [ "$family" = few_mma ]; then
     kernel few_residual_8_8 132 0 0
     kernel few_gated_64_2 "$(cat "$box/gate_up")" 0 0
 else
+    [ $family.$chip = guide.90 ] && kernel skinny_16_16 64 16 "$(cat "$box/known" 2>/dev/null || echo 12)"
     spilled=$(grep -sx "$family.$chip" "$box/spills")
     if [ -n "$spilled" ]; then kernel "$family" 40 16 12; else kernel "$family" 40 0 0; fi
 fi
@@ -53,7 +54,12 @@ says "sm_120  $(printf %3d $((families + 1))) kernels, at most 132 registers (fe
 check 0 "a second time"
 [ -s "$box/compiled" ] && fail "a second time something was compiled: $(cat "$box/compiled")"
 
+says "sm_90: skinny_16_16 spills 12 bytes, as is known"
 rm -rf "$box/out"
+echo 16 >"$box/known"
+check 1 "more than what is known" 90
+says "sm_90: skinny_16_16 has 16 bytes of stack, 16 bytes of spilled registers"
+rm -rf "$box/out" "$box/known"
 echo simt.80 >"$box/spills"
 check 1 "a kernel that spills"
 says "sm_80: simt has 16 bytes of stack, 12 bytes of spilled registers"
