@@ -275,7 +275,7 @@ static void test_refusals(void **state) {
     reset();
     assert_int_equal(gpu_open(fake_vendor(), &backend_cuda, "cuda:0", &hopper, &device, &error),
                      OPENPI_BAD_ARGUMENT);
-    assert_string_equal(error.message, "path is \"hopper\", expected portable or none as as_card is rtx4090");
+    assert_string_equal(error.message, "path is \"hopper\", expected portable or none with the card rtx4090");
     assert_int_equal(fake.alive, 0);
 }
 

@@ -70,7 +70,7 @@ static openpi_status cpu_open(const char *which, const device_options *options, 
                       "path is \"%s\", expected none on cpu: path is for a GPU's kernels", options->path);
     if (options->as_card)
         return report(error, OPENPI_BAD_ARGUMENT,
-                      "as_card is \"%s\", expected none on cpu: as_card is for a GPU's kernels",
+                      "as_card is \"%s\", expected none on cpu: only a GPU stands for another card",
                       options->as_card);
     if (options->isa) {
         cap = cpu_isa_find(options->isa);

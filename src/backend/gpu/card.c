@@ -44,7 +44,7 @@ openpi_status gpu_card_choose(const gpu_vendor *vendor, const char *device, gpu_
     const gpu_card *card = find(vendor->cards, options->as_card);
     if (!card) return refuse(vendor, device, options->as_card, error);
     if (options->path && strcmp(options->path, vendor->cards_path))
-        return report(error, OPENPI_BAD_ARGUMENT, "path is \"%s\", expected %s or none as as_card is %s",
+        return report(error, OPENPI_BAD_ARGUMENT, "path is \"%s\", expected %s or none with the card %s",
                       options->path, vendor->cards_path, card->name);
     if (gpu_card_block(card) > facts->shared_bytes)
         return report(error, OPENPI_UNSUPPORTED,
