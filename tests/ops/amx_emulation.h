@@ -101,6 +101,7 @@ static inline void emulated_dpbssd(int to, int a, int b) {
 #define _tile_loadconfig emulated_loadconfig
 #define _tile_release emulated_release
 #define cpu_bf16_bf16_amx cpu_bf16_bf16_amx_emulated
+#define cpu_bf16_int8_amx cpu_bf16_int8_amx_emulated
 #define cpu_int8_int8_amx cpu_int8_int8_amx_emulated
 
 #endif

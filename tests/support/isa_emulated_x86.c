@@ -7,7 +7,7 @@
 #include "backend/cpu/levels.h"
 #include "isa_emulated.h"
 
-extern const cpu_product cpu_bf16_bf16_amx_emulated, cpu_int8_int8_amx_emulated;
+extern const cpu_product cpu_bf16_bf16_amx_emulated, cpu_bf16_int8_amx_emulated, cpu_int8_int8_amx_emulated;
 
 /* The kernels of the highest level up to avx512 that this machine has. */
 static const cpu_kernels *around(void) {
@@ -21,6 +21,7 @@ const cpu_kernels *isa_emulated(int level) {
     if (level < 0 || strcmp(cpu_isa_name(level), "amx") != 0 || !around()) return NULL;
     emulated = *around();
     emulated.product[CPU_BF16][WEIGHT_BF16] = &cpu_bf16_bf16_amx_emulated;
+    emulated.product[CPU_BF16][WEIGHT_INT8] = &cpu_bf16_int8_amx_emulated;
     emulated.product[CPU_INT8][WEIGHT_INT8_ROW] = &cpu_int8_int8_amx_emulated;
     return &emulated;
 }

@@ -47,7 +47,8 @@ static void leave(void) { _tile_release(); }
         else _tile_dpbf16ps(to, a, b);            \
     } while (0)
 
-TILE_INLINE void run_16(int int8, int bytes, const char *a, const char *b, float *c, int accumulate) {
+TILE_INLINE void run_16(int int8, int fetch, int bytes, const char *a, const char *b, float *c,
+                        int accumulate) {
     if (accumulate) {
         _tile_loadd(0, c, C_STRIDE);
         _tile_loadd(1, c + 16, C_STRIDE);
@@ -56,7 +57,7 @@ TILE_INLINE void run_16(int int8, int bytes, const char *a, const char *b, float
         _tile_zero(1);
     }
     for (int i = 0; i < bytes; i += TILE_BYTES, a += A_TILE, b += B_STEP) {
-        for (int line = 0; line < 32; line++) _mm_prefetch(b + 8 * B_STEP + line * 64, _MM_HINT_T0);
+        for (int line = 0; fetch && line < 32; line++) _mm_prefetch(b + 8 * B_STEP + line * 64, _MM_HINT_T0);
         _tile_loadd(4, a, TILE_BYTES);
         _tile_loadd(6, b, B_STRIDE);
         _tile_loadd(7, b + B_HALF, B_STRIDE);
@@ -104,7 +105,7 @@ static void bf16_run(int rows, int k, const void *a, const void *b, float *c, in
     if (rows > TILE_ROWS)
         run_32(0, k * (int)sizeof(bf16), a, b, c, accumulate, ahead);
     else
-        run_16(0, k * (int)sizeof(bf16), a, b, c, accumulate);
+        run_16(0, 1, k * (int)sizeof(bf16), a, b, c, accumulate);
 }
 
 static void int8_run(int rows, int k, const void *a, const void *b, float *c, int accumulate,
@@ -112,7 +113,41 @@ static void int8_run(int rows, int k, const void *a, const void *b, float *c, in
     if (rows > TILE_ROWS)
         run_32(1, k, a, b, c, accumulate, ahead);
     else
-        run_16(1, k, a, b, c, accumulate);
+        run_16(1, 1, k, a, b, c, accumulate);
+}
+
+/* Codes [k][32] as pairs of bf16, which hold them exactly: [k/2][32][2]. */
+static void widen(const char *codes, int k, uint32_t *pairs) {
+    for (int i = 0; i < k; i += 2, codes += 2 * PANEL, pairs += PANEL) {
+        _mm_prefetch(codes + 4 * B_STEP, _MM_HINT_T0);
+        for (int column = 0; column < PANEL; column++) {
+            float even = (float)(int8_t)codes[column], odd = (float)(int8_t)codes[PANEL + column];
+            uint32_t low, high;
+            memcpy(&low, &even, sizeof low);
+            memcpy(&high, &odd, sizeof high);
+            pairs[column] = low >> 16 | (high & UINT32_C(0xffff0000));
+        }
+    }
+}
+
+/* Weights of 8 bits under rows of bf16: a piece is widened into L1 and then multiplied as bf16. */
+static void codes_run(int rows, int k, const void *a, const void *b, float *c, int accumulate,
+                      cpu_ahead ahead) {
+    enum { PIECE = 64 };
+    uint32_t pairs[PIECE / 2 * PANEL] __attribute__((aligned(64)));
+    const char *rows_at = a, *codes = b;
+    int tile_rows = rows > TILE_ROWS ? ROWS : TILE_ROWS;
+    (void)ahead;
+    for (int at = 0; at < k; at += PIECE, codes += PIECE * PANEL) {
+        int count = k - at < PIECE ? k - at : PIECE, bytes = count * (int)sizeof(bf16);
+        widen(codes, count, pairs);
+        __asm__ volatile("" : : "r"(pairs) : "memory");   /* the compiler does not see what tile loads read */
+        if (rows > TILE_ROWS)
+            run_32(0, bytes, rows_at, (const char *)pairs, c, accumulate || at, (cpu_ahead){NULL, 0});
+        else
+            run_16(0, 0, bytes, rows_at, (const char *)pairs, c, accumulate || at);
+        rows_at += tile_rows * bytes;
+    }
 }
 
 /* Rows that fill up a tile are zero: what they give is never read, but must not be slow or trap. */
@@ -132,6 +167,10 @@ static void pack_bytes(char *out, const void *const *rows, int count, int bytes)
 
 static void bf16_pack(void *to, const void *const *rows, int count, int k) {
     pack_bytes(to, rows, count, k * (int)sizeof(bf16));
+}
+
+static void codes_pack(void *to, const void *const *rows, int count, int k) {
+    bf16_pack(to, rows, count, k);
 }
 
 static void int8_pack(void *to, const void *const *rows, int count, int k) { pack_bytes(to, rows, count, k); }
@@ -166,10 +205,11 @@ static double peak(long loops) {
     return (double)loops * 4 * 16 * 16 * 32 * 2;
 }
 
-#define TILE_PRODUCT(type, bytes)                                                                           \
-    .rows = ROWS, .row_step = TILE_ROWS, .k_step = TILE_BYTES / bytes, .a_bytes = bytes, .b_bytes = bytes,  \
+#define TILE_PRODUCT(type, bytes, code)                                                                     \
+    .rows = ROWS, .row_step = TILE_ROWS, .k_step = TILE_BYTES / bytes, .a_bytes = bytes, .b_bytes = code,   \
     .k_block = 4096 / bytes, .panels = 24, .panel_outer = 1, .a_fit = 1200000, .a_cost = 4, .b_cost = 4,    \
     .pack = type##_pack, .run = type##_run, .enter = enter, .leave = leave
 
-const cpu_product cpu_bf16_bf16_amx = {TILE_PRODUCT(bf16, 2), .peak = peak};
-const cpu_product cpu_int8_int8_amx = {TILE_PRODUCT(int8, 1)};
+const cpu_product cpu_bf16_bf16_amx = {TILE_PRODUCT(bf16, 2, 2), .peak = peak};
+const cpu_product cpu_bf16_int8_amx = {TILE_PRODUCT(codes, 2, 1)};
+const cpu_product cpu_int8_int8_amx = {TILE_PRODUCT(int8, 1, 1)};

@@ -71,7 +71,7 @@ static const cpu_kernels avx512_bf16 = {
 static const cpu_kernels amx = {
     .elements = &cpu_elements_avx512,
     .product = {FLOATS_AVX512,
-                [CPU_BF16] = {[WEIGHT_BF16] = &cpu_bf16_bf16_amx},
+                [CPU_BF16] = {[WEIGHT_BF16] = &cpu_bf16_bf16_amx, [WEIGHT_INT8] = &cpu_bf16_int8_amx},
                 [CPU_INT8] = {[WEIGHT_INT8_ROW] = &cpu_int8_int8_amx}}};
 
 const cpu_level cpu_levels[] = {
