@@ -59,6 +59,7 @@ class Engine:
         weights: str | None = ...,
         without_lora: bool = ...,
         missing_chunks_are_zero: bool = ...,
+        accept_error: bool = ...,
         progress: Callable[[str, int, int], object] | None = ...,
     ) -> None: ...
     @property

@@ -175,6 +175,7 @@ class Engine(Closing):
         adapter: Path | None = None,
         without_lora: bool = False,
         missing_chunks_are_zero: bool = False,
+        accept_error: bool = False,
         progress: Progress = "auto",
     ):
         with reporter(progress) as function:
@@ -193,6 +194,7 @@ class Engine(Closing):
                 adapter=adapter,
                 without_lora=without_lora,
                 missing_chunks_are_zero=missing_chunks_are_zero,
+                accept_error=accept_error,
                 progress=function,
             )
 

@@ -248,6 +248,7 @@ class Policy(Closing):
         adapter: Path | None = None,
         without_lora: bool = False,
         missing_chunks_are_zero: bool = False,
+        accept_error: bool = False,
         norm_stats: Path | Mapping[str, Any] | None = None,
         assets: str | None = None,
         tokenizer: Path | None = None,
@@ -300,6 +301,7 @@ class Policy(Closing):
             adapter=adapter,
             without_lora=without_lora,
             missing_chunks_are_zero=missing_chunks_are_zero,
+            accept_error=accept_error,
             progress=progress,
         )
         self._default_prompt = default_prompt

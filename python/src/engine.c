@@ -102,15 +102,15 @@ static int engine_init(PyObject *object, PyObject *arguments, PyObject *keywords
     static char *names[] = {"checkpoint", "synthetic", "device",       "dtype",    "threads",
                             "isa",        "pin",       "path",         "without",  "table",
                             "adapter",    "weights",   "without_lora", "progress", "missing_chunks_are_zero",
-                            NULL};
+                            "accept_error", NULL};
     engine_values v = {.options = OPENPI_ENGINE_OPTIONS_INIT};
     openpi_engine_options *o = &v.options;
     int failed = -1;
-    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&$zzzizpzzO&O&zpOp:Engine", names, path_or_none,
+    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&$zzzizpzzO&O&zpOpp:Engine", names, path_or_none,
                                     &v.checkpoint, &v.synthetic, &o->device, &v.dtype, &o->threads, &o->isa,
                                     &o->pin, &o->path, &o->without, path_or_none, &v.table, path_or_none,
                                     &v.adapter, &o->formats, &o->without_lora, &v.progress,
-                                    &o->missing_chunks_are_zero))
+                                    &o->missing_chunks_are_zero, &o->accept_error))
         failed = start_engine(object, &v);
     Py_XDECREF(v.checkpoint);
     Py_XDECREF(v.table);
@@ -148,6 +148,13 @@ static const char *engine_note(const void *handle, int index, int *warning) {
     return openpi_engine_note(handle, index, warning);
 }
 
+/* What a plan of 8-bit weights says of itself; None where there is none. */
+static PyObject *plan_dict(const openpi_engine_info *i) {
+    if (!i->w8) Py_RETURN_NONE;
+    return Py_BuildValue("{s:s,s:d,s:d,s:O}", "measure", i->w8_measure, "error", i->w8_error, "bound",
+                         i->w8_bound, "error_accepted", i->error_accepted ? Py_True : Py_False);
+}
+
 static PyObject *engine_info(PyObject *object, PyObject *nothing) {
     engine_object *self = (engine_object *)object;
     openpi_engine_info i = OPENPI_ENGINE_INFO_INIT;
@@ -157,7 +164,7 @@ static PyObject *engine_info(PyObject *object, PyObject *nothing) {
     if (openpi_engine_get_info(self->handle, &i, &error) != OPENPI_OK)
         return raise_status(state_of(object), "", &error);
     return Py_BuildValue(
-        "{s:s,s:s,s:s,s:s,s:i,s:O,s:i,s:i,s:i,s:K,s:K,s:s,s:s,s:s,s:s,s:i,s:s,s:s,s:i,s:d,s:s,s:i,s:N}",
+        "{s:s,s:s,s:s,s:s,s:i,s:O,s:i,s:i,s:i,s:K,s:K,s:s,s:s,s:s,s:s,s:i,s:s,s:s,s:i,s:d,s:s,s:i,s:N,s:N}",
         "variant", i.variant == OPENPI_PI05 ? "pi05" : "pi0",
         "dtype", i.dtype == OPENPI_F32 ? "f32" : "bf16", "device", i.device, "path", i.path,
         "threads", i.threads, "lerobot", i.lerobot ? Py_True : Py_False,
@@ -169,7 +176,7 @@ static PyObject *engine_info(PyObject *object, PyObject *nothing) {
         rtc_mode_text(i.rtc_mode), "rtc_schedule", rtc_schedule_text(i.rtc_schedule), "rtc_horizon",
         i.rtc_horizon, "rtc_max_weight", i.rtc_max_weight, "table_ignored", i.table_ignored,
         "action_dim", i.action_dim,
-        "notes", note_tuple(self->handle, engine_note));
+        "notes", note_tuple(self->handle, engine_note), "w8", plan_dict(&i));
 }
 
 static PyObject *engine_closed(PyObject *object, void *nothing) {

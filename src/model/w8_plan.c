@@ -218,7 +218,7 @@ static openpi_status check_bounds(const w8_plan *p, openpi_error *error) {
     char numbers[80];
     if (!w8_above(b)) return OPENPI_OK;
     ascii_print(numbers, sizeof numbers, "%.4g, above its bound of %.4g", b->found, b->limit);
-    return report(error, OPENPI_UNSUPPORTED,
+    return report(error, OPENPI_BAD_ARGUMENT,
                   "%s: %s is %s, which only accept_error lets pass", p->path, b->what, numbers);
 }
 
@@ -277,8 +277,8 @@ openpi_status w8_judge(const w8_plan *p, double found, const char *source, openp
     char numbers[80];
     if (fabs(found - p->check.rms) <= reproduced * p->check.rms) return OPENPI_OK;
     ascii_print(numbers, sizeof numbers, "rms %.4g here and %.4g when it was written", found, p->check.rms);
-    report(error, OPENPI_UNSUPPORTED,
+    report(error, OPENPI_BAD_FILE,
            "%s: the actions of its stored observation are off by %s (kernels %.20s), expected within 10 %%",
            p->path, numbers, p->path_name);
-    return refuse(error, OPENPI_UNSUPPORTED, source);
+    return refuse(error, OPENPI_BAD_FILE, source);
 }

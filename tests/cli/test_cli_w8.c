@@ -216,26 +216,7 @@ static void a_plan_above_its_bound_needs_a_word(void **state) {
     json_decref(root);
 }
 
-/* ---- the choice ---------------------------------------------------------------------------------------- */
-
-static void the_choice_is_within_its_bound(void **state) {
-    (void)state;
-    assert_int_equal(run("quantize ck " SMALL " --synthetic 1 --bound 0.015 --json --out chosen.json"), 0);
-    json_t *root = printed(), *tries = json_object_get(root, "tries");
-    assert_int_equal(json_array_size(json_object_get(root, "candidates")), 12);
-    assert_int_equal(json_array_size(json_object_get(root, "dimensions")), 14);
-    const json_t *last = json_array_get(tries, json_array_size(tries) - 1);
-    assert_true(number(last, "share_of_bound") <= 1 && number(last, "rms") <= 0.015);
-    assert_true(number(root, "bytes_taken") < number(root, "bytes"));
-    assert_string_equal(word(root, "formats"), word(last, "formats"));
-    json_decref(root);
-    must_open("chosen.json", 0, "on 1 made-up observation,");
-    /* A bound that no group keeps: no plan. */
-    assert_int_equal(run("quantize ck " SMALL " --synthetic 1 --unit-bound 'all 0.00001' --out none.json"),
-                     1);
-    must_contain(out, "no plan");
-    assert_int_not_equal(access(scratch_path(&box, "none.json"), F_OK), 0);
-}
+/* ---- observations ----------------------------------------------------------------------------------- */
 
 static void observations_are_asked_for(void **state) {
     (void)state;
@@ -279,7 +260,6 @@ int main(void) {
         cmocka_unit_test(sealed_nonsense_is_refused),
         cmocka_unit_test(an_error_that_is_not_reproduced_is_refused),
         cmocka_unit_test(a_plan_above_its_bound_needs_a_word),
-        cmocka_unit_test(the_choice_is_within_its_bound),
         cmocka_unit_test(observations_are_asked_for),
         cmocka_unit_test(recorded_requests_are_read)};
     return cmocka_run_group_tests(tests, open_plan, close_box);

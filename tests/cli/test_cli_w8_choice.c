@@ -1,6 +1,6 @@
 /* labels: command long */
-/* The gate on checkpoints with outlier channels: whatever it chooses is within its bound when it is run, and
- * saves nearly as much as the best of all tables that were predicted to be. */
+/* The choice of the gate, also on checkpoints with outlier channels: whatever it chooses is within its bound
+ * when it is run, and saves nearly as much as the best of all tables that were predicted to be. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,13 +16,18 @@
 
 enum { OF_GROUP = 3, GROUPS_TRIED = 4 };
 
-static json_t *quantized(const char *folder, const char *bound, int *status) {
+#define SMALL "--robot aloha --horizon 4 --steps 2 --save bytes"
+
+static json_t *printed(void) {
     json_error_t where;
-    *status = run("quantize %s --robot aloha --synthetic 1 --steps 2 --horizon 4 --save bytes --json "
-                  "--bound %s --out plan.json", folder, bound);
     json_t *root = json_loads(out, JSON_REJECT_DUPLICATES, &where);
-    if (!root) fail_msg("%s: not JSON: %s\n%s", folder, where.text, err);
+    if (!root) fail_msg("not JSON: %s\n%s", where.text, err);
     return root;
+}
+
+static json_t *quantized(const char *folder, const char *bound, int *status) {
+    *status = run("quantize %s " SMALL " --synthetic 1 --json --bound %s --out plan.json", folder, bound);
+    return printed();
 }
 
 /* The most bytes that a table saves whose squares add up to at most the bound. */
@@ -74,7 +79,30 @@ static void no_choice_is_above_its_bound(void **state) {
     }
 }
 
+static void the_choice_is_within_its_bound(void **state) {
+    (void)state;
+    assert_int_equal(run("synth plain --preset tiny"), 0);
+    assert_int_equal(run("quantize plain " SMALL " --synthetic 1 --bound 0.015 --json --out chosen.json"), 0);
+    json_t *root = printed(), *tries = json_object_get(root, "tries");
+    assert_int_equal(json_array_size(json_object_get(root, "candidates")), 12);
+    assert_int_equal(json_array_size(json_object_get(root, "dimensions")), 14);
+    const json_t *last = json_array_get(tries, json_array_size(tries) - 1);
+    assert_true(number(last, "share_of_bound") <= 1 && number(last, "rms") <= 0.015);
+    assert_true(number(root, "bytes_taken") < number(root, "bytes"));
+    assert_string_equal(word(root, "formats"), word(last, "formats"));
+    json_decref(root);
+    assert_int_equal(run("run plain --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --state 0 "
+                         "--prompt x --weights w8=chosen.json"), 0);
+    must_contain(err, "on 1 made-up observation,");
+    /* A bound that no group keeps: no plan. */
+    assert_int_equal(run("quantize plain " SMALL " --synthetic 1 --unit-bound 'all 0.00001' --out none.json"),
+                     1);
+    must_contain(out, "no plan");
+    assert_int_not_equal(access(scratch_path(&box, "none.json"), F_OK), 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(no_choice_is_above_its_bound)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_choice_is_above_its_bound),
+                                       cmocka_unit_test(the_choice_is_within_its_bound)};
     return cmocka_run_group_tests(tests, open_box, close_box);
 }
