@@ -18,9 +18,13 @@ add_custom_command(
 add_custom_target(openpi_archive ALL DEPENDS ${CMAKE_BINARY_DIR}/libopenpi.a)
 
 # Man pages come from the same records as --help; the command says which verbs there are.
+set(openpi_runner)
+if(CMAKE_CROSSCOMPILING AND CMAKE_CROSSCOMPILING_EMULATOR)
+    set(openpi_runner "${CMAKE_CROSSCOMPILING_EMULATOR};")
+endif()
 add_custom_command(
     OUTPUT ${CMAKE_BINARY_DIR}/man/openpi.1
-    COMMAND ${CMAKE_COMMAND} -DOPENPI=$<TARGET_FILE:openpi_command> -DFOLDER=${CMAKE_BINARY_DIR}/man -P ${CMAKE_SOURCE_DIR}/cmake/man.cmake
+    COMMAND ${CMAKE_COMMAND} "-DOPENPI=${openpi_runner}$<TARGET_FILE:openpi_command>" -DFOLDER=${CMAKE_BINARY_DIR}/man -P ${CMAKE_SOURCE_DIR}/cmake/man.cmake
     DEPENDS openpi_command ${CMAKE_SOURCE_DIR}/cmake/man.cmake
     COMMENT "Man pages" VERBATIM)
 add_custom_target(openpi_man ALL DEPENDS ${CMAKE_BINARY_DIR}/man/openpi.1)
