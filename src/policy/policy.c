@@ -425,6 +425,13 @@ int openpi_policy_action_state(const openpi_policy *policy, int action) {
                            : robot_start_state(&policy->robot, action);
 }
 
+openpi_action_kind openpi_policy_action_kind(const openpi_policy *policy, int action) {
+    if (!policy || action < 0 || action >= policy->action_dim) return OPENPI_ACTION_UNKNOWN;
+    if (!policy->lerobot) return robot_kind(&policy->robot, action);
+    return lerobot_start_state(&policy->pipeline, action) < 0 ? OPENPI_ACTION_UNKNOWN
+                                                              : OPENPI_ACTION_POSITION;
+}
+
 const char *openpi_policy_state_key(const openpi_policy *policy, int part, int *length) {
     int count = !policy ? 0 : policy->lerobot ? 1 : policy->robot.part_count;
     if (part < 0 || part >= count) return NULL;

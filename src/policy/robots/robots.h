@@ -84,6 +84,7 @@ typedef struct robot {
     int delta_count;             /* 0: no action is                                                       */
     int has_starts;              /* 1: `starts` says where actions start; 0: relative ones at their number */
     robot_start starts[OPENPI_ACTION_DIM];                 /* [action_dim]                                */
+    uint8_t kinds[OPENPI_ACTION_DIM];         /* [action_dim] openpi_action_kind, as far as it is said     */
     robot_limit state_limits[OPENPI_ACTION_DIM];           /* limits of the state's numbers, as they come */
     robot_limit action_limits[OPENPI_ACTION_DIM];          /* [action_dim], as they leave                */
     limits limits;               /* what the robot may be sent, checked after all else                    */
@@ -136,6 +137,9 @@ int robot_limit_count(const robot_limit *limits, int count);
 int robot_start_state(const robot *robot, int action);
 /* Its value in the action's units, of a state as it comes, which has that number; NAN: none. */
 double robot_start_value(const robot *robot, int action, const double *state);
+
+/* What an action commands: as "kinds" says; else a position, where it starts at a number of the state. */
+openpi_action_kind robot_kind(const robot *robot, int action);
 
 /* The normalised angle of ALOHA's real gripper at a normalised opening: what its actions command. */
 double robot_gripper_command(double opening);

@@ -73,6 +73,8 @@ static const struct {
                          "joint_velocity_5", "joint_velocity_6", "joint_velocity_7", "gripper_position"],
         "units": "normalized",
         "starts": [null, null, null, null, null, null, null, 7],
+        "kinds": ["velocity", "velocity", "velocity", "velocity", "velocity", "velocity", "velocity",
+                  "position"],
         "rate_hz": 15,
         "assets": "droid"
     })},
@@ -102,6 +104,7 @@ static const struct {
         "action_names": ["x", "y", "z", "ax", "ay", "az", "gripper"],
         "units": "normalized",
         "starts": [null, null, null, null, null, null, null],
+        "kinds": ["step", "step", "step", "step", "step", "step", "position"],
         "rate_hz": 20,
         "assets": "physical-intelligence/libero"
     })},

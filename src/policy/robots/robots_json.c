@@ -207,7 +207,10 @@ static openpi_status read_actions(const json_t *root, const char *name, robot *o
         memset(out->units, 0, sizeof out->units);
         memset(out->action_limits, 0, sizeof out->action_limits);
     }
-    if (out->action_dim != before || json_object_get(root, "action_names")) out->has_starts = 0;
+    if (out->action_dim != before || json_object_get(root, "action_names")) {
+        out->has_starts = 0;
+        memset(out->kinds, 0, sizeof out->kinds);
+    }
     TRY(read_labels(root, name, "action_names", 0, out->action_dim, out->action_names, error));
     TRY(read_labels(root, name, "units", 1, out->action_dim, out->units, error));
     for (int i = 0; i < out->action_dim; i++)
@@ -256,7 +259,7 @@ static openpi_status check_keys(const json_t *root, const char *name, openpi_err
         "like",    "name",    "about",      "cameras",       "layout",       "other_pictures", "state",
         "actions", "delta",   "transform",  "normalization", "prompt_state", "prompt",         "assets",
         "variant", "horizon", "max_prompt", "action_names",  "units",        "rate_hz",        "lora",
-        "questions", "reset_pose", "limits", "starts"};
+        "questions", "reset_pose", "limits", "starts", "kinds"};
     enum { KNOWN = sizeof known / sizeof *known };
     const char *key;
     json_t *value;
@@ -264,7 +267,7 @@ static openpi_status check_keys(const json_t *root, const char *name, openpi_err
         int found = 0;
         for (int i = 0; i < KNOWN; i++) found |= !strcmp(known[i], key);
         if (found) continue;
-        char list[400] = "";
+        char list[420] = "";
         size_t at = 0;
         for (int i = 0; i < KNOWN; i++)
             at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", known[i]);
@@ -385,6 +388,7 @@ static openpi_status read_record(const json_t *root, const char *name, robot *ou
     TRY(read_state(root, name, out, error));
     TRY(read_actions(root, name, out, error));
     TRY(read_delta(root, name, out, error));
+    TRY(robot_read_kinds(root, name, out, error));
     TRY(robot_read_starts(root, name, out, error));
     TRY(robot_read_limits(root, name, out, error));
     TRY(get_keyword(root, "transform", name, transforms, &transform, error));
