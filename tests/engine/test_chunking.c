@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backend/cpu/isa.h"
 #include "base/file.h"
 #include "chunking_batch.h"
 #include "scratch.h"
@@ -52,15 +53,15 @@ static openpi_engine *engine_open(const char *model, const char *isa, openpi_dty
 /* ---- samples do not touch each other ---------------------------------------------------------------- */
 
 static void each_is_as_alone(void **state) {
-    static const char *const isas[] = {"reference", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
     static const char *const models[] = {"odd:pi0", "odd:pi05"};
     static mixed m;
     (void)state;
-    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
+    for (int i = 0; i < cpu_isa_count(); i++)
         for (int which = 0; which < 4; which++) {
             openpi_dtype dtype = which % 2 ? OPENPI_BF16 : OPENPI_F32;
             int trained = which / 2;
-            openpi_engine *engine = engine_open(models[trained], isas[i], dtype, trained ? MIXED_DELAY : 0);
+            openpi_engine *engine = engine_open(models[trained], cpu_isa_name(i), dtype,
+                                                 trained ? MIXED_DELAY : 0);
             if (!engine) continue;
             mixed_make(&m, trained);
             mixed_is_each_alone(engine, &m);

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "allocator.h"
+#include "backend/cpu/isa.h"
 #include "base/hash.h"
 #include "openpi.h"
 #include "openpi_internal.h"
@@ -66,8 +67,7 @@ static openpi_sample sample(int cameras, int prompt, int which) {
 
 /* ---- engines ---------------------------------------------------------------------------------------- */
 
-static const char *const isas[] = {"reference", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
-enum { ISAS = sizeof isas / sizeof *isas };
+enum { MOST_ISAS = 8 };
 
 typedef struct setting {
     const char *isa;
@@ -501,7 +501,7 @@ static const struct {
     {"a_run_takes_no_memory", a_run_takes_no_memory, 3, 1},
     {"bytes_are_what_is_taken", bytes_are_what_is_taken, 1, 0},
 };
-enum { CHECKS = sizeof checks / sizeof *checks, MOST_TESTS = CHECKS * ISAS * 4 };
+enum { CHECKS = sizeof checks / sizeof *checks, MOST_TESTS = CHECKS * MOST_ISAS * 4 };
 
 int main(void) {
     static setting settings[MOST_TESTS];
@@ -509,7 +509,7 @@ int main(void) {
     static const char *const models[2][2] = {{"small:pi0", "small:pi05"}, {"odd:pi0", "odd:pi05"}};
     int count = 0;
     for (int c = 0; c < CHECKS; c++)
-        for (int isa = ISAS - 1; isa >= 0; isa--)
+        for (int isa = cpu_isa_count() - 1; isa >= 0; isa--)
             for (int i = 0; i < 4; i++) {
                 openpi_dtype dtype = i % 2 ? OPENPI_BF16 : OPENPI_F32;
                 if (!(checks[c].dtypes >> (i % 2) & 1) || (!isa && !checks[c].reference)) continue;
@@ -517,8 +517,8 @@ int main(void) {
                 /* Under a sanitizer, which replaces the allocator, half of it and no scalar reference. */
                 if (!ALLOCATOR && (!isa || i == 1 || i == 2 || checks[c].run == ends_of_ranges)) continue;
                 setting *s = &settings[count];
-                *s = (setting){.isa = isas[isa], .dtype = dtype, .model = models[isa > 0][i / 2]};
-                snprintf(s->name, sizeof s->name, "%s %s %s %s", checks[c].name, isas[isa],
+                *s = (setting){.isa = cpu_isa_name(isa), .dtype = dtype, .model = models[isa > 0][i / 2]};
+                snprintf(s->name, sizeof s->name, "%s %s %s %s", checks[c].name, cpu_isa_name(isa),
                          i % 2 ? "bf16" : "f32", s->model);
                 tests[count++] = (struct CMUnitTest){s->name, checks[c].run, NULL, NULL, s};
             }

@@ -251,14 +251,13 @@ static void *rows_pack(rows_problem *p, device *device) {
 /* Sums are integers on every level, so every level gives the definition's bits, however large they are. */
 static void levels_multiply_integers(void **state) {
     (void)state;
-    static const char *const levels[] = {"avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
     pool *pool;
     must(pool_create(2, 0, &pool, &error));
     static const int widths[] = {37, 112, 337, 1013, WIDE};
-    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++)
-        for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+    for (int l = 1; l < cpu_isa_count(); l++)
+        for (size_t w = 0; cpu_isa_available(l) && w < sizeof widths / sizeof *widths; w++) {
             const int k = widths[w];
-            const device_options options = {.isa = levels[l], .pool = pool};
+            const device_options options = {.isa = cpu_isa_name(l), .pool = pool};
             device *device;
             must(backend_cpu.open("cpu", &options, &device, &error));
             rows_problem *p = rows_make(k);

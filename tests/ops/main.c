@@ -222,7 +222,8 @@ static const struct {
     const char *name, *device;
 } levels[] = {{"reference", "cpu"},   {"avx2", "cpu"},        {"avx512", "cpu"},
               {"avx512_vnni", "cpu"}, {"avx512_bf16", "cpu"}, {"amx", "cpu"},
-              {"amx_emulated", "cpu"}, {"plain", "host:0"},   {"mfma", "hip:0"},
+              {"amx_emulated", "cpu"}, {"neon", "cpu"},       {"neon_bf16", "cpu"},
+              {"plain", "host:0"},    {"mfma", "hip:0"},
               {"portable", "cuda:0"}, {"hopper", "cuda:0"}};
 
 /* A GPU rounds probabilities before it divides them by their sum, which is other rounding of the same size:

@@ -1,17 +1,16 @@
-/* The fp32 products of a level: elements of A are broadcast, bf16 weights and codes of 8 bits are widened on
- * the fly, which is exact. Written once over a register of floats and compiled for each level, whose file
- * defines before it includes this one:
+/* The tiles of fp32 products on x86: elements of A are broadcast from memory; bf16 weights and codes of 8
+ * bits are widened on the fly, which is exact. Written once over a register of floats, for a level's file
+ * that defines, besides what cpu/broadcast_f32.h names:
  *
- *   reg, REG_FLOATS        a register and how many floats it holds
- *   ROWS, EACH_ROW         most rows of a block, and BROADCAST_ROWS_N for it
- *   AHEAD, K_BLOCK         bytes of B that are fetched ahead; k that blocks are best cut to
- *   reg_zero, reg_set, reg_load, reg_store, reg_fma
+ *   AHEAD                  bytes of B that are fetched ahead
+ *   reg_load, reg_store
  *   reg_even, reg_odd      the even and the odd elements of pairs of bf16 in memory, as floats
  *   reg_integers           integers of 8 bits in memory, as floats
  *
  * A tile is two registers wide; a panel is one or two of them, one after the other, each from the start of
  * k to its end. A row of a panel is 128 bytes, 32 floats or 32 pairs, or 32 integers. */
 
+/* The first two are the tiles' own 0 and 1. */
 typedef enum b_kind { B_F32, B_BF16, B_INT8 } b_kind;
 
 enum { ROW_BYTES = PANEL * 4, REG_BYTES = REG_FLOATS * 4, TILES = PANEL / 2 / REG_FLOATS, LINE = 64 };
@@ -66,39 +65,16 @@ BROADCAST_INLINE void tiles(int rows, int k, const void *a, const void *b, float
     if (TILES == 2) tile(rows, k, a, second, c + 2 * REG_FLOATS, accumulate, kind);
 }
 
+#define REG_CLASS "v"
+#include "backend/cpu/broadcast_f32.h"
+
 #define X(rows)                                                                                       \
-    SANITIZER_BLIND static void f32_tile_##rows(int k, const void *a, const void *b, float *c,        \
-                                                int accumulate) {                                     \
-        tiles(rows, k, a, b, c, accumulate, B_F32);                                                   \
-    }                                                                                                 \
     SANITIZER_BLIND static void codes_tile_##rows(int k, const void *a, const void *b, float *c,      \
                                                   int accumulate) {                                   \
         tiles(rows, k, a, b, c, accumulate, B_INT8);                                                  \
-    }                                                                                                 \
-    SANITIZER_BLIND static void bf16_tile_##rows(int k, const void *a, const void *b, float *c,       \
-                                                 int accumulate) {                                    \
-        tiles(rows, k, a, b, c, accumulate, B_BF16);                                                  \
     }
 EACH_ROW(X)
 #undef X
-
-static void f32_run(int rows, int k, const void *a, const void *b, float *c, int accumulate,
-                    cpu_ahead ahead) {
-    (void)ahead;                 /* these have a fetch of their own, along the panel they read */
-#define X(rows) [rows] = f32_tile_##rows,
-    static const broadcast_kernel kernels[ROWS + 1] = {EACH_ROW(X)};
-#undef X
-    kernels[rows](k, a, b, c, accumulate);
-}
-
-static void bf16_run(int rows, int k, const void *a, const void *b, float *c, int accumulate,
-                     cpu_ahead ahead) {
-    (void)ahead;                 /* these have a fetch of their own, along the panel they read */
-#define X(rows) [rows] = bf16_tile_##rows,
-    static const broadcast_kernel kernels[ROWS + 1] = {EACH_ROW(X)};
-#undef X
-    kernels[rows](k, a, b, c, accumulate);
-}
 
 static void codes_run(int rows, int k, const void *a, const void *b, float *c, int accumulate,
                       cpu_ahead ahead) {
@@ -109,32 +85,6 @@ static void codes_run(int rows, int k, const void *a, const void *b, float *c, i
     kernels[rows](k, a, b, c, accumulate);
 }
 
-static void f32_pack(void *to, const void *const *rows, int count, int k) { pack_f32(to, rows, count, k, 1); }
-static void bf16_pack(void *to, const void *const *rows, int count, int k) {
-    pack_f32(to, rows, count, k, 2);
-}
 static void codes_pack(void *to, const void *const *rows, int count, int k) {
     pack_f32(to, rows, count, k, 1);
 }
-
-static double peak(long loops) {
-    const float tiny = 1e-20f;
-    reg sum[2 * ROWS], a = reg_set(&tiny);
-    BROADCAST_UNROLL
-    for (int i = 0; i < 2 * ROWS; i++) sum[i] = reg_zero();
-    for (long l = 0; l < loops; l++) {
-        BROADCAST_UNROLL
-        for (int i = 0; i < 2 * ROWS; i++) sum[i] = reg_fma(a, a, sum[i]);
-        BROADCAST_UNROLL
-        for (int i = 0; i < 2 * ROWS; i++) __asm__ volatile("" : "+v"(sum[i]));
-    }
-    return (double)loops * (2 * ROWS * REG_FLOATS) * 2;
-}
-
-/* The product with B's elements of `bytes` bytes, in steps of `step` of k. */
-#define BROADCAST_PRODUCT(type, bytes, step)                                                                \
-    {                                                                                                       \
-        .rows = ROWS, .row_step = 1, .k_step = step, .a_bytes = 4, .b_bytes = bytes, .k_block = K_BLOCK,    \
-        .panels = 4, .panel_outer = 0, .a_cost = 0.05, .b_cost = 0.1, .pack = type##_pack,                  \
-        .run = type##_run, .peak = peak                                                                     \
-    }
