@@ -6,6 +6,7 @@
  *   client_request.c   an observation as the bytes of a request
  *   client_reply.c     the server's metadata, its replies and its error sentences
  *   client_bytes.h     msgpack, as far as both need it
+ *   client_source.h    a server as the source of a runner's chunks
  *
  * A connection goes like this: client_connect, the event `opened`, the server's metadata
  * (client_metadata_read), then again and again a request (client_request_write, client_send) and its reply

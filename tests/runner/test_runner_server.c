@@ -1,0 +1,87 @@
+/* labels: server threads links=client */
+/* A runner over `openpi serve`: the robot moves, is held while the server is away, and moves again. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/client_source.h"
+#include "policy_golden.h"
+#include "scratch.h"
+#include "command.h"
+#include "served.h"
+#include "structs.h"
+
+enum { SIDE = 8, STATES = 8, DIMS = 8 };
+
+static openpi_error error = OPENPI_ERROR_INIT;
+
+/* Until the runner says `move` and, where it holds, the reason. */
+static void until(openpi_runner *runner, double *now, openpi_move move, openpi_reason reason) {
+    static uint8_t pixels[2][SIDE * SIDE * 3];
+    static double state[STATES];
+    double action[DIMS];
+    openpi_runner_state told = OPENPI_RUNNER_STATE_INIT;
+    memset(pixels, 90, sizeof pixels);
+    openpi_image images[2] = {IMAGE("base", pixels[0], OPENPI_U8, OPENPI_HWC, SIDE, SIDE),
+                              IMAGE("left_wrist", pixels[1], OPENPI_U8, OPENPI_HWC, SIDE, SIDE)};
+    openpi_observation o = OBSERVATION(images, 2, state, STATES, "go", 0);
+    do {
+        served_sleep(2);
+        *now += 2;
+        WORKS(openpi_runner_observe(runner, &o, *now, &error));
+    } while (openpi_runner_next(runner, *now, action, &told) != move || told.reason != reason);
+}
+
+static void a_server_comes_and_goes(void **state) {
+    openpi_runner_options options = OPENPI_RUNNER_OPTIONS_INIT;
+    openpi_runner_info info = OPENPI_RUNNER_INFO_INIT;
+    client_source_options to = {.rtc = OPENPI_RTC_GUIDED};
+    char address[64], why[CLIENT_SENTENCE], arguments[256];
+    openpi_source source;
+    openpi_runner *runner;
+    served server;
+    double now = 1000;
+    (void)state;
+    static const char model[] = "--synthetic tiny --robot droid --threads 2 --steps 1 --horizon 12";
+    served_start(&server, &box, "%s", model);
+    snprintf(address, sizeof address, "ws://127.0.0.1:%d", server.port);
+    to.address = address;
+    assert_int_equal(client_source_open(&to, &source, why), 1);
+    options.robot = "droid", options.rtc = OPENPI_RTC_GUIDED, options.frozen_after = -1;
+    options.retry_ms = 20, options.deadline_ms = 1e6;
+    WORKS(openpi_runner_over_source(&source, &options, &runner, &error));
+    for (int i = 0; i < 40; i++) until(runner, &now, OPENPI_MOVE_ACTION, OPENPI_REASON_NONE);
+    served_stop(&server);
+    until(runner, &now, OPENPI_MOVE_HOLD, OPENPI_REASON_LOST);
+    WORKS(openpi_runner_get_info(runner, &info, &error));
+    assert_non_null(strstr(info.failure, "the server"));
+    snprintf(arguments, sizeof arguments, "%s --port %d --no-admin", model, server.port);
+    served_launch(&server, &box, arguments);
+    served_await(&server);
+    until(runner, &now, OPENPI_MOVE_ACTION, OPENPI_REASON_NONE);
+    openpi_runner_close(runner);
+    served_stop(&server);
+}
+
+static void wrong_addresses(void **state) {
+    client_source_options to = {.address = "http://x"};
+    char why[CLIENT_SENTENCE];
+    openpi_source source;
+    (void)state;
+    assert_int_equal(client_source_open(&to, &source, why), 0);
+    assert_string_equal(why, "\"http://x\" is no address, expected ws://HOST:PORT");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_server_comes_and_goes, open_box, close_box),
+        cmocka_unit_test(wrong_addresses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
