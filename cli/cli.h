@@ -139,7 +139,7 @@ typedef struct machine_values {
     {OPTION_INT, "threads", "N", "worker threads (default: every processor this process may use)",           \
      .offset = offsetof(type, member.threads), .low = 1, .high = 1024},                                      \
     {OPTION_TEXT, "isa", "NAME",                                                                             \
-     "CPU instructions to use: reference, on x86 also avx2, avx512, avx512_vnni, avx512_bf16, amx, "         \
+     "highest CPU instructions to use: reference, on x86 also avx2, avx512, avx512_vnni, avx512_bf16, amx, " \
      "on ARM neon, neon_bf16 (default: the best that the CPU runs)", .offset = offsetof(type, member.isa)},  \
     {OPTION_TEXT, "path", "NAME", "kernels of a GPU: hopper or portable (default: the best that it runs)",   \
      .offset = offsetof(type, member.path)},                                                                 \

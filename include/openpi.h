@@ -284,10 +284,9 @@ typedef struct openpi_engine_options {
     int threads;                       /* worker threads, default all that this process may use; they
                                           block every signal and have the scheduling policy and the
                                           priority of the thread that opens the engine               */
-    const char *isa;                   /* the CPU's instructions: "reference", on x86-64 also "avx2",
-                                          "avx512", "avx512_vnni", "avx512_bf16", "amx", on ARM "neon",
-                                          "neon_bf16"; OPENPI_UNSUPPORTED where it lacks them;
-                                          default: the best                                          */
+    const char *isa;                   /* cap for the CPU: "reference", on x86-64 also "avx2", "avx512",
+                                          "avx512_vnni", "avx512_bf16", "amx", on ARM "neon" and
+                                          "neon_bf16"; default the best that the CPU runs            */
     int pin;                           /* 1: pin worker i to the i-th allowed processor              */
     const openpi_synthetic *synthetic; /* not NULL: make the weights in memory, `checkpoint` is NULL */
     openpi_progress progress;

@@ -9,7 +9,6 @@
 
 #include <math.h>
 
-#include "backend/cpu/isa.h"
 #include "refusals.h"
 
 /* The names that this machine's architecture knows. */
@@ -183,24 +182,6 @@ static void engines(void **state) {
     REFUSED("nothing at all", openpi_engine_open(NULL, NULL, &engine, to), OPENPI_BAD_ARGUMENT, "neither a checkpoint");
     assert_ptr_equal(engine, UNTOUCHED);
     openpi_engine_close(NULL);
-}
-
-/* A level that the processor has not: none is taken in its place. */
-static void levels(void **state) {
-    (void)state;
-    for (int i = 0; i < cpu_isa_count(); i++) {
-        openpi_engine_options options = ENGINE(.synthetic = small, .threads = 1, .isa = cpu_isa_name(i));
-        openpi_engine *engine = UNTOUCHED;
-        char part[120];
-        snprintf(part, sizeof part, "isa is \"%s\", which this processor lacks, expected ", cpu_isa_name(i));
-        if (cpu_isa_available(i)) {
-            assert_int_equal(openpi_engine_open(NULL, &options, &engine, NULL), OPENPI_OK);
-            openpi_engine_close(engine);
-            continue;
-        }
-        REFUSED(cpu_isa_name(i), openpi_engine_open(NULL, &options, &engine, to), OPENPI_UNSUPPORTED, part);
-        assert_ptr_equal(engine, UNTOUCHED);
-    }
 }
 
 /* ---- checkpoints ---------------------------------------------------------------------------------- */
@@ -620,8 +601,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(specs),    cmocka_unit_test(dims),               cmocka_unit_test(writing),
         cmocka_unit_test(engines),  cmocka_unit_test(broken_checkpoints), cmocka_unit_test(other_folders),
-        cmocka_unit_test(sessions), cmocka_unit_test(runs),               cmocka_unit_test(levels),
-        cmocka_unit_test(there_were_enough),
+        cmocka_unit_test(sessions), cmocka_unit_test(runs),               cmocka_unit_test(there_were_enough),
     };
     return cmocka_run_group_tests_name("bad models and calls", tests, make_place, remove_place);
 }

@@ -60,12 +60,6 @@ static openpi_status unknown_isa(const char *name, openpi_error *error) {
     return guess_add(error, OPENPI_BAD_ARGUMENT, name, names);
 }
 
-static openpi_status lacking_isa(int level, openpi_error *error) {
-    return report(error, OPENPI_UNSUPPORTED,
-                  "isa is \"%s\", which this processor lacks, expected %s or lower",
-                  cpu_isa_name(level), cpu_isa_name(cpu_isa_choose(level)));
-}
-
 static openpi_status cpu_open(const char *which, const device_options *options, device **out,
                               openpi_error *error) {
     int cap = cpu_isa_count() - 1;
@@ -81,7 +75,6 @@ static openpi_status cpu_open(const char *which, const device_options *options, 
     if (options->isa) {
         cap = cpu_isa_find(options->isa);
         if (cap < 0) return unknown_isa(options->isa, error);
-        if (!cpu_isa_available(cap) && cpu_isa_choose(cap) != cap) return lacking_isa(cap, error);
     }
     cpu_device *self = calloc(1, sizeof *self);
     if (!self) return report_no_memory(error, sizeof *self, "the device");
