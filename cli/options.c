@@ -12,7 +12,7 @@
 #include "cli.h"
 #include "words.h"
 
-enum { ROWS_MAX = 64, CODE_ROW = 1000, CODE_HELP = 1, CODE_MAN = 2, WIDTH = 96, INDENT = 26 };
+enum { ROWS_MAX = 96, CODE_ROW = 1000, CODE_HELP = 1, CODE_MAN = 2, WIDTH = 96, INDENT = 26 };
 
 /* ---- parsing -------------------------------------------------------------------------------------- */
 
@@ -182,6 +182,7 @@ int options_parse(const verb *verb, int argc, char **argv, void *values, char **
     int n = 0, code, end;
     for (int i = 0; verb->options[i].name; i++) {
         const option_row *row = &verb->options[i];
+        if (i == ROWS_MAX) return usage_error(verb, "its table of options has more than %d rows", ROWS_MAX);
         if (row->kind == OPTION_HEADING) continue;
         int argument = row->kind == OPTION_FLAG ? no_argument : required_argument;
         longs[n++] = (struct option){row->name, argument, NULL, CODE_ROW + i};

@@ -1029,6 +1029,8 @@ typedef struct openpi_chunk_call {
     double deadline_ms;          /* after so long nothing needs the chunk; 0: none                   */
 } openpi_chunk_call;
 
+#define OPENPI_CHUNK_CALL_INIT {sizeof(openpi_chunk_call), NULL, NULL, 0, 0, 0, 0, NULL, 0}
+
 typedef struct openpi_chunk {
     size_t size;                 /* sizeof(openpi_chunk)                                             */
     int rows;                    /* 1 … 64                                                           */
@@ -1039,6 +1041,8 @@ typedef struct openpi_chunk {
     double *start;               /* [action_dim] where actions start in the observation, as
                                     openpi_request_action_start; as given: what the robot's record says */
 } openpi_chunk;
+
+#define OPENPI_CHUNK_INIT {sizeof(openpi_chunk), 0, 0, 0, 0, NULL, NULL}
 
 /* What computes a runner's chunks. `infer` runs on the runner's thread, one call at a time; an error is said
  * with its sentence and holds the robot until a chunk comes. `cancel` (may be NULL) on any thread: the call
