@@ -16,8 +16,8 @@
 
 /* Starts waiting for the signals that end the command. Before any other thread is started. */
 void outputs_watch(const verb *verb);
-/* Opens the file `path`; `name` is what the user calls it, "--out" or "FILE". Returns END_FINE, or the code
- * to end with, having said why. */
+/* Opens the file `path`, a text that stays; `name` is what the user calls it, "--out" or "FILE". Returns
+ * END_FINE, or the code to end with, having said why. */
 int output_open(const verb *verb, const char *name, const char *path);
 /* The same for a new or empty folder. `replaces`, a list of patterns that NULL ends, allows one that holds
  * nothing but entries of such names: they are removed once the new ones are whole. NULL: none is allowed. */

@@ -81,13 +81,15 @@ static int set_options(quantize_job *j, char without[SWITCH_TEXT]) {
 
 /* Opened before the long work, like every output. */
 static int open_place(quantize_job *j) {
+    static char kept[W8_PATH];             /* output.h finishes it after this verb has ended         */
     openpi_error error = OPENPI_ERROR_INIT;
     if (j->v->out) return snprintf(j->place, sizeof j->place, "%s", j->v->out), END_FINE;
     if (j->model.synthetic)
         return usage_error(&verb_quantize, "a synthetic model has no folder for its plan: give --out FILE");
     if (quantize_place(j->model.checkpoint, &j->engine, j->place, &error) != OPENPI_OK)
         return library_error(&verb_quantize, &error);
-    return output_open(&verb_quantize, "the plan", j->place);
+    snprintf(kept, sizeof kept, "%s", j->place);
+    return output_open(&verb_quantize, "the plan", kept);
 }
 
 /* ---- what is written ----------------------------------------------------------------------------------- */
