@@ -14,7 +14,7 @@ typedef struct byte_buffer {
     int failed;
 } byte_buffer;
 
-/* Room for `more`: where they go; NULL: there is no memory. */
+/* Room for `more`: where they go; NULL: there is no memory, or nothing was ever asked for. */
 static inline uint8_t *bytes_room(byte_buffer *b, size_t more) {
     enum { FIRST = 4096 };
     if (!b->failed && more > b->capacity - b->count) {
@@ -28,7 +28,7 @@ static inline uint8_t *bytes_room(byte_buffer *b, size_t more) {
             b->failed = 1;
         }
     }
-    if (b->failed) return NULL;
+    if (b->failed || !b->data) return NULL;
     uint8_t *at = b->data + b->count;
     b->count += more;
     return at;
@@ -74,7 +74,7 @@ static inline const uint8_t *take_bytes(span *s, size_t count) {
         return NULL;
     }
     const uint8_t *at = s->at;
-    s->at += count;
+    if (count) s->at += count;
     s->left -= count;
     return at;
 }

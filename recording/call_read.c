@@ -210,8 +210,8 @@ static openpi_status put_picture(recording_reader *r, uint64_t order, const msgp
     span before = take_span(rest, (size_t)(o[1].via.u64 - r->request.count));
     put_bytes(&r->request, before.at, before.left);
     size_t count = (size_t)o[2].via.u64;
-    const uint8_t *picture = r->kept.data + c->at + c->count - count;
-    uint8_t *to = bytes_room(&r->request, count);
+    const uint8_t *picture = count ? r->kept.data + c->at + c->count - count : NULL;
+    uint8_t *to = count ? bytes_room(&r->request, count) : NULL;
     if (to && o[3].via.u64) part_pixels(picture, count, to);
     else if (to && count) memcpy(to, picture, count);
     return r->request.failed ? no_memory(error) : OPENPI_OK;

@@ -133,6 +133,10 @@ static void pack_double(msgpack_packer *p, const char *key, double value) {
     msgpack_pack_double(p, value);
 }
 
+static void pack_bytes(msgpack_packer *p, const uint8_t *bytes, size_t from, size_t to) {
+    if (to > from) msgpack_pack_bin_body(p, bytes + from, to - from);
+}
+
 /* "pictures": [[key, offset in the request, bytes, 1: channels came first], …], by offset; "request": the
  * rest. */
 static void pack_request(msgpack_packer *p, const recorded_call *call, const recorded_picture *pictures,
@@ -151,10 +155,10 @@ static void pack_request(msgpack_packer *p, const recorded_call *call, const rec
     pack_text(p, "request");
     msgpack_pack_bin(p, call->request_bytes - taken);
     for (int i = 0; i < count; i++) {
-        msgpack_pack_bin_body(p, call->request + at, pictures[i].offset - at);
+        pack_bytes(p, call->request, at, pictures[i].offset);
         at = pictures[i].offset + pictures[i].count;
     }
-    msgpack_pack_bin_body(p, call->request + at, call->request_bytes - at);
+    pack_bytes(p, call->request, at, call->request_bytes);
 }
 
 static void pack_rtc(msgpack_packer *p, const openpi_rtc *rtc) {

@@ -95,9 +95,9 @@ static openpi_status read_record(mcap_reader *r, int *opcode, openpi_error *erro
     if (r->cut) return OPENPI_OK;
     if (length > LONGEST) return bad(r, "a record of more than 1 GiB", error);
     r->record.count = 0;
-    uint8_t *to = bytes_room(&r->record, (size_t)length);
-    if (!to) return no_memory(error);
-    r->cut = fread(to, 1, (size_t)length, r->file) != length;
+    uint8_t *to = length ? bytes_room(&r->record, (size_t)length) : NULL;
+    if (length && !to) return no_memory(error);
+    r->cut = length && fread(to, 1, (size_t)length, r->file) != length;
     if (!r->cut) r->at += MCAP_RECORD_HEAD + length;
     return OPENPI_OK;
 }
