@@ -428,17 +428,21 @@ static void release_one(void *user) { atomic_fetch_add((atomic_int *)user, 1); }
 static void lent_pictures_come_back_once(void **state) {
     static rig g;
     static atomic_int released[40];
+    static uint8_t pixels[40][PIXELS];     /* what is lent is the runner's until it comes back              */
     openpi_image image;
     (void)state;
     begin(&g, (openpi_runner_options)OPENPI_RUNNER_OPTIONS_INIT);
     openpi_observation o = look(&g, &image);
     for (int i = 0; i < 40; i++) {
-        g.pixels[0] = (uint8_t)(100 + i);
+        memset(pixels[i], 100, PIXELS);
+        pixels[i][0] = (uint8_t)(100 + i);
+        image.data = pixels[i];
         g.now += i % 7 == 3 ? -15 : 5;                 /* some are older than those before                  */
         WORKS(openpi_runner_lend(g.runner, &o, g.now, release_one, &released[i], &error));
         if (i % 10 == 9) {
             asked(&g);
-            assert_ptr_equal(g.gate.call.observation->images[0].data, g.pixels);
+            const uint8_t *seen = g.gate.call.observation->images[0].data;
+            assert_true(seen >= pixels[0] && seen <= pixels[i]);
             answer(&g, i);
             for (int k = 0; k < 2 * ROWS; k++) openpi_runner_next(g.runner, g.now += TICK, g.action, NULL);
         }
