@@ -179,26 +179,30 @@ typedef struct lora_values {
      "(default: refuse)",                                                                                   \
      .offset = offsetof(type, member.missing_chunks_are_zero)}
 
-/* How observations become samples; `values` has the fields robot, config, norm_stats, assets, tokenizer
- * (texts) and prompt_state. */
-#define POLICY_OPTIONS(values)                                                                              \
+/* The options about how observations become samples, for every verb with a policy. */
+typedef struct policy_values {
+    const char *robot, *config, *norm_stats, *assets, *tokenizer;
+    int prompt_state;            /* CHOICE off|on: openpi_prompt_state's own numbers                      */
+} policy_values;
+
+#define POLICY_OPTIONS(type, member)                                                                        \
     {OPTION_INPUT, "robot", "NAME|FILE",                                                                    \
      "aloha, aloha_sim, droid, droid_jointpos, libero, lerobot, none (32 normalised numbers in and out), "  \
-     "or the JSON file of your own arm", .offset = offsetof(values, robot)},                                \
+     "or the JSON file of your own arm", .offset = offsetof(type, member.robot)},                           \
     {OPTION_TEXT, "config", "NAME",                                                                         \
      "everything as openpi's training config of that name has it, for example pi05_droid",                  \
-     .offset = offsetof(values, config)},                                                                   \
+     .offset = offsetof(type, member.config)},                                                              \
     {OPTION_INPUT, "norm-stats", "FILE",                                                                    \
-     "norm_stats.json (default: the checkpoint's)", .offset = offsetof(values, norm_stats)},                \
+     "norm_stats.json (default: the checkpoint's)", .offset = offsetof(type, member.norm_stats)},           \
     {OPTION_TEXT, "assets", "NAME",                                                                         \
      "statistics of this folder in the checkpoint's assets (default: the robot's)",                         \
-     .offset = offsetof(values, assets)},                                                                   \
+     .offset = offsetof(type, member.assets)},                                                              \
     {OPTION_INPUT, "tokenizer", "FILE",                                                                     \
      "tokenizer.model or tokenizer.json (default: the checkpoint's, then openpi's download cache)",         \
-     .offset = offsetof(values, tokenizer)},                                                                \
+     .offset = offsetof(type, member.tokenizer)},                                                           \
     {OPTION_CHOICE, "prompt-state", "off|on",                                                               \
      "write the state into the prompt (default: as the variant or config has it)",                          \
-     .offset = offsetof(values, prompt_state)}
+     .offset = offsetof(type, member.prompt_state)}
 #define LORA_CONFLICT {"adapter", "synthetic", "an adapter changes a checkpoint"}
 
 /* "pi0_base with adapter my_lora", for results that name their model. */
@@ -207,12 +211,12 @@ void lora_source(const lora_values *values, const char *checkpoint, char *text, 
 /* --without and --no-graph together, in `text`; NULL where neither is given. */
 enum { SWITCH_TEXT = 512 };
 const char *machine_without(const machine_values *values, char text[SWITCH_TEXT]);
-/* Sets the engine's options from those about the machine; `text` must live as long as the result. */
 /* The engine's arithmetic, and its weights where they are not of that type: "f32 with bf16 weights". */
 enum { TYPES_TEXT = 160 };
 const char *machine_types(const openpi_engine_info *info, char text[TYPES_TEXT]);
 /* Where weights are not of the dtype, "bf16", "f32" or their formats by group; else NULL. */
 const char *machine_weights(const openpi_engine_info *info);
+/* Sets the engine's options from those about the machine; `text` must live as long as the result. */
 void machine_options(const machine_values *values, char text[SWITCH_TEXT], openpi_engine_options *options);
 
 /* --verbose: how many operations the tuner's table knows, on stderr. */
@@ -248,6 +252,12 @@ typedef struct model_name {
 int not_standard_input(const verb *verb, const char *name, const char *checkpoint);
 /* Returns END_FINE or the code to end with, having said why. */
 int model_name_read(const verb *verb, const char *synthetic, char **positional, int count, model_name *out);
+
+/* Which weights count, from a verb's options to the engine's; and those about the policy. The texts and
+ * `cache` must live as long as the result. */
+void engine_of_model(const model_name *model, const lora_values *lora, openpi_engine_options *options);
+void policy_of_model(const model_name *model, const lora_values *lora, const policy_values *values,
+                     char cache[HOME_PATH], openpi_policy_options *options);
 
 /* Fills `values` from argv[1…]; positional arguments are moved to *positional. Returns END_FINE, or END_USAGE
  * having said why, or -1 where a help page was asked for and printed. */

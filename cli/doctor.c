@@ -11,9 +11,10 @@
 #include "progress.h"
 
 typedef struct doctor_values {
-    const char *synthetic, *robot, *config, *norm_stats, *assets, *tokenizer, *observations, *json;
-    int prompt_state, chunks, seeds, horizon, steps;
+    const char *synthetic, *observations, *json;
+    int chunks, seeds, horizon, steps;
     lora_values lora;
+    policy_values policy;
     machine_values machine;
 } doctor_values;
 
@@ -34,18 +35,8 @@ static int open_policy(doctor_job *j) {
     openpi_error error = OPENPI_ERROR_INIT;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     char cache[HOME_PATH];
-    options.robot = input_path(v->robot);
-    options.config = v->config;
-    options.norm_stats = input_path(v->norm_stats);
-    options.assets = v->assets;
-    options.tokenizer = input_path(v->tokenizer);
-    options.prompt_state = (openpi_prompt_state)v->prompt_state;
-    options.synthetic = j->model.synthetic;
+    policy_of_model(&j->model, &v->lora, &v->policy, cache, &options);
     options.horizon = v->horizon;
-    options.adapter = v->lora.adapter;
-    options.without_lora = v->lora.without_lora;
-    options.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
-    options.tokenizer_cache = tokenizer_cache(cache);
     j->policy_info = (openpi_policy_info)OPENPI_POLICY_INFO_INIT;
     if (request_folder_open(v->observations, &j->folder, &error) ||
         openpi_policy_open(j->model.checkpoint, &options, &j->policy, &error) ||
@@ -64,10 +55,7 @@ static int open_session(doctor_job *j) {
     progress bar;
     progress_start(&bar);
     machine_options(&v->machine, without, &options);
-    options.synthetic = j->model.synthetic;
-    options.adapter = v->lora.adapter;
-    options.without_lora = v->lora.without_lora;
-    options.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
+    engine_of_model(&j->model, &v->lora, &options);
     options.progress = progress_show;
     options.progress_user = &bar;
     openpi_status status = openpi_engine_open(j->model.checkpoint, &options, &j->engine, &error);
@@ -164,7 +152,7 @@ static const option_row options[] = {
      "requests as openpi clients send them, NAME.msgpack each in the order of their names; or one such file",
      .offset = AT(observations)},
     {OPTION_HEADING, .name = "Policy"},
-    POLICY_OPTIONS(doctor_values),
+    POLICY_OPTIONS(doctor_values, policy),
     {OPTION_HEADING, .name = "Sampling"},
     {OPTION_INT, "chunks", "N",
      "ask the model about N requests, evenly out of all (default: 8); 0: none, and no weights are read",

@@ -15,9 +15,10 @@
 #include "words.h"
 
 typedef struct inspect_values {
-    const char *synthetic, *weights, *robot, *config, *norm_stats, *assets, *tokenizer;
-    int prompt_state, json;
+    const char *synthetic, *weights;
+    int json;
     lora_values lora;
+    policy_values policy;
 } inspect_values;
 
 /* 7013345280 -> "7.01 GB"; 3238048528 -> "3.24 billion" */
@@ -121,12 +122,13 @@ static void put_object(const json_t *object, int indent) {
 /* What an option says and the policy cannot take is a wrong option, as in run; what is missing besides is
  * not. */
 static int check_given(const inspect_values *v, const json_t *root) {
-    const char *const given[] = {v->robot, v->config, v->norm_stats, v->assets, v->tokenizer};
+    const policy_values *p = &v->policy;
+    const char *const given[] = {p->robot, p->config, p->norm_stats, p->assets, p->tokenizer};
     const char *reason = json_string_value(json_object_get(json_object_get(root, "policy"), "reason"));
     static const char missing[] = "norm_stats.json, the statistics of robot";
     openpi_error error = OPENPI_ERROR_INIT;
     for (size_t i = 0; reason && i < sizeof given / sizeof *given; i++) {
-        if (!given[i] || !strstr(reason, given[i]) || (!v->norm_stats && strstr(reason, missing))) continue;
+        if (!given[i] || !strstr(reason, given[i]) || (!p->norm_stats && strstr(reason, missing))) continue;
         error.status = OPENPI_BAD_ARGUMENT;
         snprintf(error.message, sizeof error.message, "%s", reason);
         return library_error(&verb_inspect, &error);
@@ -139,9 +141,9 @@ static void put_head(const inspect_values *v, const json_t *root, const char *ch
     openpi_error reason = OPENPI_ERROR_INIT;
     char sentence[SENTENCE_TEXT];
     const inspect_given all[] = {
-        {"synthetic", v->synthetic}, {"robot", v->robot}, {"config", v->config},
-        {"norm-stats", v->norm_stats}, {"assets", v->assets}, {"tokenizer", v->tokenizer},
-        {"prompt-state", v->prompt_state ? v->prompt_state == 2 ? "on" : "off" : NULL},
+        {"synthetic", v->synthetic}, {"robot", v->policy.robot}, {"config", v->policy.config},
+        {"norm-stats", v->policy.norm_stats}, {"assets", v->policy.assets}, {"tokenizer", v->policy.tokenizer},
+        {"prompt-state", v->policy.prompt_state ? v->policy.prompt_state == 2 ? "on" : "off" : NULL},
         {"adapter", v->lora.adapter}, {"weights", v->weights},
     };
     inspect_given given[sizeof all / sizeof *all + 3] = {0};
@@ -165,19 +167,9 @@ static int inspect_run(const void *values, char **positional, int count) {
     int end = model_name_read(&verb_inspect, v->synthetic, positional, count, &model);
     if (end != END_FINE) return end;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
-    options.robot = input_path(v->robot);
-    options.config = v->config;
-    options.norm_stats = input_path(v->norm_stats);
-    options.assets = v->assets;
-    options.tokenizer = input_path(v->tokenizer);
-    options.prompt_state = (openpi_prompt_state)v->prompt_state;
-    options.synthetic = model.synthetic;
-    options.formats = v->weights;
-    options.adapter = v->lora.adapter;
-    options.without_lora = v->lora.without_lora;
-    options.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
     char cache[HOME_PATH];
-    options.tokenizer_cache = tokenizer_cache(cache);
+    policy_of_model(&model, &v->lora, &v->policy, cache, &options);
+    options.formats = v->weights;
     if (openpi_inspect(model.checkpoint, &options, &text, &error) != OPENPI_OK)
         return library_error(&verb_inspect, &error);
     json_t *root;
@@ -208,15 +200,16 @@ static const option_row options[] = {
     WEIGHTS_OPTION(inspect_values, weights),
     LORA_OPTIONS(inspect_values, lora),
     {OPTION_HEADING, .name = "As run would take it"},
-    {OPTION_INPUT, "robot", "NAME|FILE", "a robot's name or JSON file, as in run", .offset = AT(robot)},
-    {OPTION_TEXT, "config", "NAME", "openpi's name of a training config, as in run", .offset = AT(config)},
+    {OPTION_INPUT, "robot", "NAME|FILE", "a robot's name or JSON file, as in run", .offset = AT(policy.robot)},
+    {OPTION_TEXT, "config", "NAME", "openpi's name of a training config, as in run", .offset = AT(policy.config)},
     {OPTION_INPUT, "norm-stats", "FILE",
-     "norm_stats.json (default: the checkpoint's)", .offset = AT(norm_stats)},
+     "norm_stats.json (default: the checkpoint's)", .offset = AT(policy.norm_stats)},
     {OPTION_TEXT, "assets", "NAME",
-     "statistics of this folder in the checkpoint's assets (default: the robot's)", .offset = AT(assets)},
+     "statistics of this folder in the checkpoint's assets (default: the robot's)",
+     .offset = AT(policy.assets)},
     {OPTION_INPUT, "tokenizer", "FILE",
-     "tokenizer.model or tokenizer.json (default: the checkpoint's)", .offset = AT(tokenizer)},
-    {OPTION_CHOICE, "prompt-state", "off|on", "write the state into the prompt", .offset = AT(prompt_state)},
+     "tokenizer.model or tokenizer.json (default: the checkpoint's)", .offset = AT(policy.tokenizer)},
+    {OPTION_CHOICE, "prompt-state", "off|on", "write the state into the prompt", .offset = AT(policy.prompt_state)},
     {0},
 };
 

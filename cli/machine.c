@@ -42,6 +42,28 @@ void machine_options(const machine_values *values, char text[SWITCH_TEXT], openp
     options->table = input_path(values->table);
 }
 
+void engine_of_model(const model_name *model, const lora_values *lora, openpi_engine_options *options) {
+    options->synthetic = model->synthetic;
+    options->adapter = lora->adapter;
+    options->without_lora = lora->without_lora;
+    options->missing_chunks_are_zero = lora->missing_chunks_are_zero;
+}
+
+void policy_of_model(const model_name *model, const lora_values *lora, const policy_values *values,
+                     char cache[HOME_PATH], openpi_policy_options *options) {
+    options->robot = input_path(values->robot);
+    options->config = values->config;
+    options->norm_stats = input_path(values->norm_stats);
+    options->assets = values->assets;
+    options->tokenizer = input_path(values->tokenizer);
+    options->tokenizer_cache = tokenizer_cache(cache);
+    options->prompt_state = (openpi_prompt_state)values->prompt_state;
+    options->synthetic = model->synthetic;
+    options->adapter = lora->adapter;
+    options->without_lora = lora->without_lora;
+    options->missing_chunks_are_zero = lora->missing_chunks_are_zero;
+}
+
 void lora_source(const lora_values *values, const char *checkpoint, char *text, size_t bytes) {
     int whole = (int)bytes - 1, most = values->adapter ? whole / 2 - 8 : whole;
     snprintf(text, bytes, "%.*s%s%.*s%s", most, checkpoint, values->adapter ? " with adapter " : "",

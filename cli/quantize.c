@@ -21,18 +21,8 @@ static int open_policy(quantize_job *j) {
     openpi_error error = OPENPI_ERROR_INIT;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     char cache[HOME_PATH];
-    options.robot = input_path(v->robot);
-    options.config = v->config;
-    options.norm_stats = input_path(v->norm_stats);
-    options.assets = v->assets;
-    options.tokenizer = input_path(v->tokenizer);
-    options.tokenizer_cache = tokenizer_cache(cache);
-    options.prompt_state = (openpi_prompt_state)v->prompt_state;
-    options.synthetic = j->model.synthetic;
+    policy_of_model(&j->model, &v->lora, &v->policy, cache, &options);
     options.horizon = v->horizon;
-    options.adapter = v->lora.adapter;
-    options.without_lora = v->lora.without_lora;
-    options.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
     if (openpi_policy_open(j->model.checkpoint, &options, &j->policy, &error) != OPENPI_OK)
         return library_error(&verb_quantize, &error);
     machine_say_notes(&verb_quantize, NULL, j->policy);
@@ -60,10 +50,7 @@ static int read_bound(const quantize_values *v, double *rms) {
 static int set_options(quantize_job *j, char without[SWITCH_TEXT]) {
     const quantize_values *v = j->v;
     machine_options(&v->machine, without, &j->engine);
-    j->engine.synthetic = j->model.synthetic;
-    j->engine.adapter = v->lora.adapter;
-    j->engine.without_lora = v->lora.without_lora;
-    j->engine.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
+    engine_of_model(&j->model, &v->lora, &j->engine);
     j->options = (quantize_options){.checkpoint = j->model.checkpoint,
                                     .engine = &j->engine,
                                     .list = v->machine.weights,
@@ -199,7 +186,7 @@ static const option_row options[] = {
      "a synthetic model in place of a checkpoint, for tests; needs --out", .offset = AT(synthetic_model)},
     LORA_OPTIONS(quantize_values, lora),
     {OPTION_HEADING, .name = "Policy"},
-    POLICY_OPTIONS(quantize_values),
+    POLICY_OPTIONS(quantize_values, policy),
     {OPTION_HEADING, .name = "Sampling"},
     {OPTION_INT, "horizon", "N", "actions of the chunk (default: the config's or the checkpoint's)",
      .offset = AT(horizon), .low = 1, .high = OPENPI_MAX_HORIZON},

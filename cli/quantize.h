@@ -9,10 +9,10 @@
 
 typedef struct quantize_values {
     const char *synthetic_model, *observations, *bound, *unit_bound, *out;
-    const char *robot, *config, *norm_stats, *assets, *tokenizer;
-    int synthetic, most, save, prompt_state, horizon, steps, json;
+    int synthetic, most, save, horizon, steps, json;
     uint64_t seed;
     lora_values lora;
+    policy_values policy;
     machine_values machine;
 } quantize_values;
 

@@ -16,9 +16,10 @@
 #include "recording/call.h"
 
 typedef struct replay_values {
-    const char *synthetic, *robot, *config, *norm_stats, *assets, *tokenizer, *json;
-    int prompt_state, horizon, steps, first;
+    const char *synthetic, *json;
+    int horizon, steps, first;
     lora_values lora;
+    policy_values policy;
     machine_values machine;
 } replay_values;
 
@@ -64,20 +65,10 @@ static int open_policy(replay *r) {
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     openpi_error error = OPENPI_ERROR_INIT;
     char cache[HOME_PATH];
-    options.robot = input_path(v->robot);
-    options.config = v->config;
-    if (!v->robot && !v->config) options.config = recording_about(r->reader, "config");
-    if (!v->robot && !options.config) options.robot = recording_about(r->reader, "robot");
-    options.norm_stats = input_path(v->norm_stats);
-    options.assets = v->assets;
-    options.tokenizer = input_path(v->tokenizer);
-    options.prompt_state = (openpi_prompt_state)v->prompt_state;
-    options.synthetic = r->model.synthetic;
+    policy_of_model(&r->model, &v->lora, &v->policy, cache, &options);
+    if (!v->policy.robot && !v->policy.config) options.config = recording_about(r->reader, "config");
+    if (!v->policy.robot && !options.config) options.robot = recording_about(r->reader, "robot");
     options.horizon = v->horizon ? v->horizon : about_number(r->reader, "horizon");
-    options.adapter = v->lora.adapter;
-    options.without_lora = v->lora.without_lora;
-    options.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
-    options.tokenizer_cache = tokenizer_cache(cache);
     if (openpi_policy_open(r->model.checkpoint, &options, &r->policy, &error) != OPENPI_OK)
         return library_error(&verb_replay, &error);
     r->policy_info = (openpi_policy_info)OPENPI_POLICY_INFO_INIT;
@@ -111,10 +102,7 @@ static int open_model(replay *r) {
     int end = open_policy(r);
     if (end != END_FINE) return end;
     machine_options(&r->v->machine, without, &options);
-    options.synthetic = r->model.synthetic;
-    options.adapter = r->v->lora.adapter;
-    options.without_lora = r->v->lora.without_lora;
-    options.missing_chunks_are_zero = r->v->lora.missing_chunks_are_zero;
+    engine_of_model(&r->model, &r->v->lora, &options);
     options.progress = progress_show;
     options.progress_user = &bar;
     progress_start(&bar);
@@ -308,7 +296,7 @@ static const option_row options[] = {
     SYNTHETIC_OPTION(replay_values, synthetic),
     LORA_OPTIONS(replay_values, lora),
     {OPTION_HEADING, .name = "Policy (default: the recording's robot or config)"},
-    POLICY_OPTIONS(replay_values),
+    POLICY_OPTIONS(replay_values, policy),
     {OPTION_HEADING, .name = "Sampling"},
     {OPTION_INT, "horizon", "N", "actions of a chunk (default: the recording's)", .offset = AT(horizon),
      .low = 1, .high = OPENPI_MAX_HORIZON},

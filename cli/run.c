@@ -56,19 +56,9 @@ static int prepare(run_job *j) {
     const run_values *v = j->v;
     openpi_error error = OPENPI_ERROR_INIT;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
-    options.robot = input_path(v->robot);
-    options.config = v->config;
-    options.norm_stats = input_path(v->norm_stats);
-    options.assets = v->assets;
-    options.tokenizer = input_path(v->tokenizer);
-    options.prompt_state = (openpi_prompt_state)v->prompt_state;
-    options.synthetic = j->model.synthetic;
-    options.horizon = v->horizon;
-    options.adapter = v->lora.adapter;
-    options.without_lora = v->lora.without_lora;
-    options.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
     char cache[HOME_PATH];
-    options.tokenizer_cache = tokenizer_cache(cache);
+    policy_of_model(&j->model, &v->lora, &v->policy, cache, &options);
+    options.horizon = v->horizon;
     if (openpi_policy_open(j->model.checkpoint, &options, &j->policy, &error) != OPENPI_OK)
         return library_error(&verb_run, &error);
     j->policy_info.size = sizeof j->policy_info;
@@ -113,10 +103,7 @@ static int load(run_job *j) {
     progress_start(&bar);
     char without[SWITCH_TEXT];
     machine_options(&v->machine, without, &options);
-    options.synthetic = j->model.synthetic;
-    options.adapter = v->lora.adapter;
-    options.without_lora = v->lora.without_lora;
-    options.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
+    engine_of_model(&j->model, &v->lora, &options);
     options.progress = progress_show;
     options.progress_user = &bar;
     openpi_status status = openpi_engine_open(j->model.checkpoint, &options, &j->engine, &error);
@@ -258,7 +245,7 @@ static const option_row options[] = {
     {OPTION_TEXT, "request", "FILE",
      "a whole observation as an openpi client sends it: msgpack with numpy arrays", .offset = AT(request)},
     {OPTION_HEADING, .name = "Policy"},
-    POLICY_OPTIONS(run_values),
+    POLICY_OPTIONS(run_values, policy),
     {OPTION_HEADING, .name = "Sampling"},
     {OPTION_INT, "horizon", "N",
      "actions of the chunk (default: the config's or the checkpoint's)",

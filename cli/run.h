@@ -10,12 +10,12 @@
 enum { STATE_MAX = 256, FORMAT_TABLE = 1, FORMAT_JSON, FORMAT_CSV, FORMAT_NPY };
 
 typedef struct run_values {
-    const char *synthetic, *state, *prompt, *request, *robot, *config, *norm_stats, *assets, *tokenizer,
-        *noise, *plot, *out;
+    const char *synthetic, *state, *prompt, *request, *noise, *plot, *out;
     text_list images;
-    int prompt_state, horizon, steps, format, json, verbose;
+    int horizon, steps, format, json, verbose;
     uint64_t seed;
     lora_values lora;
+    policy_values policy;
     previous_values previous;
     machine_values machine;
 } run_values;

@@ -43,7 +43,7 @@ static json_t *run_head(const run_job *j) {
     json_object_set_new(head, "model", head_model(&j->engine_info, source));
     json_object_set_new(head, "machine", head_machine(&j->engine_info, j->hardware));
     json_object_set_new(head, "robot", head_text(j->policy_info.robot));
-    json_object_set_new(head, "config", head_text(v->config));
+    json_object_set_new(head, "config", head_text(v->policy.config));
     json_object_set_new(head, "prompt", head_text(v->prompt));
     json_object_set_new(head, "seed", j->noise ? json_null() : json_integer((json_int_t)v->seed));
     json_object_set_new(head, "noise", head_text(run_noise_name(j)));

@@ -15,13 +15,14 @@ enum {
 
 typedef struct serve_values {
     const char *allow_origin, *default_prompt;
-    const char *synthetic, *robot, *config, *norm_stats, *assets, *tokenizer, *host, *admin, *tokens;
+    const char *synthetic, *host, *admin, *tokens;
     const char *new_token, *tls_certificate, *tls_key, *record;
     int token_class, rate, no_admin, log_format, log_requests;
-    int prompt_state, horizon, steps, port, trust_network, drain, prepare_threads, max_block, throughput;
+    int horizon, steps, port, trust_network, drain, prepare_threads, max_block, throughput;
     int max_connections, max_per_address, max_attempts, handshake, message, reply, ping;
     uint64_t seed, max_message, max_in_flight, record_max;
     lora_values lora;
+    policy_values policy;
     machine_values machine;
 } serve_values;
 
@@ -97,20 +98,10 @@ static int serve_run(const void *values, char **positional, int count) {
                              .inherited = manager.sockets,
                              .first_inherited = SERVICE_FIRST_SOCKET};
     machine_options(&v->machine, without, &options.engine);
-    options.engine.synthetic = model.synthetic;
+    engine_of_model(&model, &v->lora, &options.engine);
     options.engine.progress = progress_show;
     options.engine.progress_user = &bar;
-    options.policy.robot = input_path(v->robot);
-    options.policy.config = v->config;
-    options.policy.norm_stats = input_path(v->norm_stats);
-    options.policy.assets = v->assets;
-    options.policy.adapter = options.engine.adapter = v->lora.adapter;
-    options.policy.without_lora = options.engine.without_lora = v->lora.without_lora;
-    options.engine.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
-    options.policy.tokenizer = input_path(v->tokenizer);
-    options.policy.prompt_state = (openpi_prompt_state)v->prompt_state;
-    options.policy.synthetic = model.synthetic;
-    options.policy.tokenizer_cache = tokenizer_cache(cache);
+    policy_of_model(&model, &v->lora, &v->policy, cache, &options.policy);
     progress_start(&bar);
     openpi_status status = serve(&options, &busy, &error);
     progress_end(&bar);
@@ -143,7 +134,7 @@ static const option_row options[] = {
     SYNTHETIC_OPTION(serve_values, synthetic),
     LORA_OPTIONS(serve_values, lora),
     {OPTION_HEADING, .name = "Policy"},
-    POLICY_OPTIONS(serve_values),
+    POLICY_OPTIONS(serve_values, policy),
     {OPTION_TEXT, "default-prompt", "TEXT",
      "of requests without a prompt (default: the robot's, where it has one)", .offset = AT(default_prompt)},
     {OPTION_HEADING, .name = "Sampling"},

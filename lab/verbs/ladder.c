@@ -236,10 +236,7 @@ static int climb(ladder_view *l, ladder_values *v) {
                       .progress = progress_show,
                       .progress_user = &s->bar};
     machine_options(&v->subject.machine, text, &job.engine);
-    job.engine.synthetic = s->model.synthetic;
-    job.engine.adapter = v->subject.lora.adapter;
-    job.engine.without_lora = v->subject.lora.without_lora;
-    job.engine.missing_chunks_are_zero = v->subject.lora.missing_chunks_are_zero;
+    engine_of_model(&s->model, &v->subject.lora, &job.engine);
     job.engine.progress = progress_show;
     job.engine.progress_user = &s->bar;
     job.session.batch = job.call.batch = v->batch;

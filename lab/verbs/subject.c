@@ -67,10 +67,7 @@ int subject_open(subject *s, const char *without) {
     char text[SWITCH_TEXT];
     machine_options(&s->v->machine, text, &options);
     if (without) options.without = without;
-    options.synthetic = s->model.synthetic;
-    options.adapter = s->v->lora.adapter;
-    options.without_lora = s->v->lora.without_lora;
-    options.missing_chunks_are_zero = s->v->lora.missing_chunks_are_zero;
+    engine_of_model(&s->model, &s->v->lora, &options);
     options.progress = show_load;
     options.progress_user = s;
     progress_start(&s->bar);
