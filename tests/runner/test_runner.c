@@ -132,14 +132,15 @@ static void asked(rig *g) {
 static void answer(rig *g, double first) {
     openpi_runner_info info = OPENPI_RUNNER_INFO_INIT;
     WORKS(openpi_runner_get_info(g->runner, &info, &error));
-    uint64_t calls = info.calls, published = atomic_load(&g->runner->board_published);
+    uint64_t calls = info.calls;
+    int place = atomic_load(&g->runner->chunks.middle);
     g->gate.first = first;
     sem_post(&g->gate.answer);
     do {
         sched_yield();
         WORKS(openpi_runner_get_info(g->runner, &info, &error));
     } while (info.calls == calls);
-    while (!g->gate.status && atomic_load(&g->runner->board_published) == published) sched_yield();
+    while (!g->gate.status && atomic_load(&g->runner->chunks.middle) == place) sched_yield();
     while (g->gate.status && !atomic_load(&g->runner->trouble)) sched_yield();
 }
 

@@ -51,7 +51,8 @@ static void end(arm_rig *g) {
 }
 
 static void wait_for_chunk(openpi_runner *runner, uint64_t number) {
-    while (atomic_load(&runner->board_published) < number) {
+    /* On the board it stands before the control thread can take it. */
+    while (atomic_load(&runner->board_published) < number || !exchange_waits(&runner->chunks)) {
         assert_int_equal(atomic_load(&runner->trouble), OPENPI_REASON_NONE);
         sched_yield();
     }
