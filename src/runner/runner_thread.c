@@ -155,9 +155,8 @@ static void look(openpi_runner *r) {
     if (!blind) compute(r, sight);
 }
 
-/* Until something comes, or the time of the next try with an observation that is there. */
-static void wait_for_work(openpi_runner *r) {
-    double pause = exchange_waits(&r->sights) ? r->retry_at - clock_ms() : 0;
+/* Until something comes, or for `pause` ms where that is positive. */
+static void wait_for_work(openpi_runner *r, double pause) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     double nanoseconds = (double)until.tv_nsec + fmod(pause, 1000) * 1e6;
@@ -168,12 +167,17 @@ static void wait_for_work(openpi_runner *r) {
     while (!sem_trywait(&r->wake)) {}                  /* what woke it several times is one observation     */
 }
 
+/* Until the next try with an observation that is there, in ms; not positive: now, or there is none. */
+static double pause_of(openpi_runner *r) { return exchange_waits(&r->sights) ? r->retry_at - clock_ms() : 0; }
+
 void *runner_main(void *user) {
     openpi_runner *r = user;
+    double pause = 0;
     while (!atomic_load(&r->closing)) {
-        wait_for_work(r);
+        wait_for_work(r, pause);
         if (atomic_load(&r->closing)) break;
-        if (!exchange_waits(&r->sights) || clock_ms() < r->retry_at) continue;
+        pause = pause_of(r);                           /* asked once: what is not done now is waited for    */
+        if (pause > 0 || !exchange_waits(&r->sights)) continue;
         atomic_store(&r->wants, 1);
         if (!runner_due(r)) continue;
         atomic_store(&r->wants, 0);
