@@ -1,4 +1,4 @@
-# What `make install` installs: the command and its man pages, the header, both libraries, openpi.pc, the cmake package,
+# What `make install` installs: the command and its man pages, the headers, both libraries, openpi.pc, the cmake package,
 # systemd's units.
 include(GNUInstallDirs)
 
@@ -40,7 +40,7 @@ install(TARGETS openpi_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS openpi_shared EXPORT openpi-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${CMAKE_BINARY_DIR}/libopenpi.a DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES ${CMAKE_SOURCE_DIR}/include/openpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${CMAKE_SOURCE_DIR}/include/openpi.h ${CMAKE_SOURCE_DIR}/include/openpi.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${CMAKE_BINARY_DIR}/openpi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
 

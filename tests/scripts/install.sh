@@ -58,6 +58,8 @@ for cxx in g++ clang++; do
     done
     LD_LIBRARY_PATH=$libdir ./plus >plus.txt || fail "README's example built by $cxx failed"
     cmp shared.txt plus.txt || fail "C and C++ differ"
+    echo '#include <openpi.hpp>' | $cxx -std=c++17 -Wall -Wextra -Werror -I"$root/include" -fsyntax-only -x c++ - ||
+        fail "openpi.hpp does not compile where it is installed"
 done
 [ -n "$compiled" ] || fail "there is no C++ compiler here, neither g++ nor clang++"
 
