@@ -1111,6 +1111,9 @@ OPENPI_API void openpi_runner_close(openpi_runner *runner);
  * taken where a picture is larger than those before. */
 OPENPI_API openpi_status openpi_runner_observe(openpi_runner *runner, const openpi_observation *observation,
                                                double taken_ms, openpi_error *error);
+/* The same from fields[count] under the robot's request keys, as openpi_request_prepare_fields takes them. */
+OPENPI_API openpi_status openpi_runner_observe_fields(openpi_runner *runner, const openpi_field *fields,
+                                                      int count, double taken_ms, openpi_error *error);
 /* The same, and pictures stay where they are: state and prompt are copied, pictures must not be changed or
  * freed until release(user), which is called once for every call of this function that succeeds, on the
  * thread that replaces the observation, on the runner's own, or in openpi_runner_close. On failure it is not

@@ -214,6 +214,9 @@ class runner : public handle<openpi_runner, openpi_runner_close> {
     outcome observe(const openpi_observation &seen, double taken_ms) noexcept {
         return outcome::of(openpi_runner_observe, get(), &seen, taken_ms);
     }
+    outcome observe(const openpi_field *fields, int count, double taken_ms) noexcept {
+        return outcome::of(openpi_runner_observe_fields, get(), fields, count, taken_ms);
+    }
     using keeper = std::shared_ptr<const void>;
     /* The pictures stay where they are, and `owner` keeps them there until the runner is done with them. */
     outcome lend(const openpi_observation &seen, double taken_ms, keeper owner) noexcept {

@@ -18,6 +18,8 @@ from openpi_c.model import write_synthetic
 from openpi_c.policy import Policy
 from openpi_c.policy import Request
 from openpi_c.policy import create_trained_policy
+from openpi_c.runner import Runner
+from openpi_c.runner import Tick
 from openpi_c.verification import Check
 from openpi_c.verification import verify
 
@@ -29,8 +31,10 @@ __all__ = [
     "Policy",
     "Request",
     "Rtc",
+    "Runner",
     "Sample",
     "Session",
+    "Tick",
     "create_trained_policy",
     "devices",
     "inspect",

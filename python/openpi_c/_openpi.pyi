@@ -7,6 +7,7 @@ _Path = str | bytes | os.PathLike[str]
 
 ACTION_DIM: int
 MAX_BATCH: int
+REASONS: dict[int, tuple[str, str]]
 
 class Error(RuntimeError):
     status: str
@@ -126,4 +127,45 @@ class Request:
     def finish_into(self, model_actions: Any, actions: Any, /) -> None: ...
     def keep_into(self, model_actions: Any, kept: Any, /) -> None: ...
     def previous_into(self, kept: Any, executed: int, previous: Any, /) -> tuple[int, int]: ...
+    def close(self) -> None: ...
+@final
+class Runner:
+    def __init__(
+        self,
+        engine: Engine | None = ...,
+        *,
+        transform: Transform | None = ...,
+        infer: Callable[[list[tuple[Any, ...]], bool, int, int, float], Any] | None = ...,
+        cancel: Callable[[], object] | None = ...,
+        robot: _Path | None = ...,
+        rate_hz: float = ...,
+        calls_per_step: int = ...,
+        interpolate: bool = ...,
+        kind: str | None = ...,
+        seam: str | None = ...,
+        blend_steps: int = ...,
+        ending: str | None = ...,
+        decelerate_steps: int = ...,
+        ask_after: int = ...,
+        rtc: str | None = ...,
+        max_age_ms: float = ...,
+        deadline_ms: float = ...,
+        retry_ms: float = ...,
+        frozen_after: int = ...,
+        black_allowed: bool = ...,
+        horizon: int = ...,
+        steps: int = ...,
+        max_prompt: int = ...,
+        seed: int = ...,
+    ) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    def observe(self, observation: Any, taken_ms: float, /) -> None: ...
+    def next_into(
+        self, now_ms: float, action: Any, /
+    ) -> tuple[int, int, int, int, int, int, bool, int, int, bool, float]: ...
+    def info(self) -> dict[str, Any]: ...
+    def stop(self) -> None: ...
+    def resume(self) -> None: ...
+    def cancel(self) -> None: ...
     def close(self) -> None: ...

@@ -207,7 +207,8 @@ class Engine(Closing):
     @property
     def notes(self) -> tuple[tuple[bool, str], ...]:
         """What loading found that changes actions: (is it a warning, the sentence)."""
-        return self.info["notes"]
+        notes: tuple[tuple[bool, str], ...] = self.info["notes"]
+        return notes
 
     @property
     def closed(self) -> bool:

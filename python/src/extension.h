@@ -38,7 +38,7 @@ typedef struct module_state {
     PyObject *as_array, *empty;  /* numpy.asarray, numpy.empty */
     PyObject *words[WORDS];      /* keys of an answer          */
     PyObject *stages[OPENPI_STAGES];   /* their names            */
-    PyObject *engine_type, *session_type, *transform_type, *request_type;
+    PyObject *engine_type, *session_type, *transform_type, *request_type, *runner_type;
 } module_state;
 
 /* ---- objects ---------------------------------------------------------------------------------------- */
@@ -80,7 +80,13 @@ typedef struct request_object {
     int busy, opened;
 } request_object;
 
-extern PyType_Spec engine_spec, session_spec, transform_spec, request_spec;
+extern PyType_Spec engine_spec, session_spec, transform_spec, request_spec, runner_spec;
+
+/* One user less; the last one closes it. NULL is allowed. */
+void shared_policy_let_go(shared_policy *policy);
+
+/* {number: (name, text)} of openpi_reason. */
+PyObject *extension_reasons(void);
 
 /* Runs a batch of observations through requests and a session, from dicts to robot actions: infer.c. */
 PyObject *extension_infer(PyObject *module, PyObject *const *arguments, Py_ssize_t given);

@@ -195,7 +195,10 @@ static int add_type(PyObject *module, PyType_Spec *spec, const char *name, PyObj
 }
 
 static int add_constants(PyObject *module) {
-    return PyModule_AddIntConstant(module, "ACTION_DIM", OPENPI_ACTION_DIM) ||
+    PyObject *reasons = extension_reasons();
+    int failed = !reasons || PyModule_AddObjectRef(module, "REASONS", reasons);
+    Py_XDECREF(reasons);
+    return failed || PyModule_AddIntConstant(module, "ACTION_DIM", OPENPI_ACTION_DIM) ||
            PyModule_AddIntConstant(module, "MAX_BATCH", OPENPI_MAX_BATCH);
 }
 
@@ -230,7 +233,8 @@ static int module_start(PyObject *module) {
     if (add_type(module, &engine_spec, "Engine", &state->engine_type) ||
         add_type(module, &session_spec, "Session", &state->session_type) ||
         add_type(module, &transform_spec, "Transform", &state->transform_type) ||
-        add_type(module, &request_spec, "Request", &state->request_type))
+        add_type(module, &request_spec, "Request", &state->request_type) ||
+        add_type(module, &runner_spec, "Runner", &state->runner_type))
         return -1;
     return add_constants(module) ? -1 : 0;
 }
@@ -244,6 +248,7 @@ static int module_visit(PyObject *module, visitproc visit, void *arg) {
     Py_VISIT(state->session_type);
     Py_VISIT(state->transform_type);
     Py_VISIT(state->request_type);
+    Py_VISIT(state->runner_type);
     return 0;
 }
 
@@ -258,6 +263,7 @@ static int module_clear(PyObject *module) {
     Py_CLEAR(state->session_type);
     Py_CLEAR(state->transform_type);
     Py_CLEAR(state->request_type);
+    Py_CLEAR(state->runner_type);
     return 0;
 }
 

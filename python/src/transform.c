@@ -4,7 +4,7 @@
 
 /* ---- Transform -------------------------------------------------------------------------------------- */
 
-static void let_go(shared_policy *policy) {
+void shared_policy_let_go(shared_policy *policy) {
     if (!policy || --policy->users) return;
     openpi_policy_close(policy->handle);
     PyMem_Free(policy);
@@ -86,12 +86,12 @@ static PyObject *transform_close(PyObject *object, PyObject *nothing) {
     shared_policy *policy = self->policy;
     (void)nothing;
     self->policy = NULL;
-    let_go(policy);
+    shared_policy_let_go(policy);
     Py_RETURN_NONE;
 }
 
 static void transform_dealloc(PyObject *object) {
-    let_go(((transform_object *)object)->policy);
+    shared_policy_let_go(((transform_object *)object)->policy);
     free_object(object);
 }
 
@@ -223,7 +223,7 @@ static int request_init(PyObject *object, PyObject *arguments, PyObject *keyword
 static void close_request(request_object *self) {
     openpi_request_close(self->handle);
     self->handle = NULL;
-    let_go(self->policy);
+    shared_policy_let_go(self->policy);
     self->policy = NULL;
 }
 

@@ -9,6 +9,7 @@
 #include "base/boundary.h"
 #include "base/report.h"
 #include "base/threads.h"
+#include "policy/wire/unpack.h"
 #include "runner/engine_source.h"
 
 const char *openpi_reason_text(openpi_reason reason) {
@@ -25,6 +26,7 @@ const char *openpi_reason_text(openpi_reason reason) {
 static void free_runner(openpi_runner *r) {
     for (int i = 0; i < EXCHANGE_PLACES; i++) sight_free(&r->sight[i]);
     fields_free(&r->fields);
+    free(r->own_keys);
     sem_destroy(&r->wake);
     pthread_mutex_destroy(&r->observing);
     pthread_mutex_destroy(&r->telling);
@@ -84,6 +86,7 @@ static openpi_status begin_opening(const openpi_runner_options *options, openpi_
 static openpi_status open_over_engine(openpi_runner *r, openpi_engine *engine, const openpi_policy *policy,
                                       const openpi_session_options *session, openpi_error *error) {
     arm_of_policy(policy, &r->arm);
+    r->keys = policy;
     if (r->options.robot)
         return report(error, OPENPI_BAD_ARGUMENT,
                       "the runner's option robot is \"%.64s\", expected NULL: over an engine the robot is "
@@ -112,12 +115,21 @@ openpi_status openpi_runner_open(openpi_engine *engine, const openpi_policy *pol
     return status;
 }
 
+static openpi_status take_keys(openpi_runner *r, openpi_error *error) {
+    r->own_keys = calloc(1, sizeof *r->own_keys);
+    if (!r->own_keys) return report_no_memory(error, sizeof *r->own_keys, "a runner's robot");
+    r->own_keys->robot = r->arm.record;
+    r->keys = r->own_keys;
+    return OPENPI_OK;
+}
+
 static openpi_status open_over_source(const openpi_source *source, const openpi_runner_options *options,
                                       openpi_runner **runner, openpi_error *error) {
     openpi_runner *r;
     TRY(begin_opening(options, &r, error));
     r->source = *source;
     openpi_status status = arm_of_robot(r->options.robot, &r->arm, error);
+    if (status == OPENPI_OK) status = take_keys(r, error);
     if (status == OPENPI_OK) return finish_opening(r, runner, error);
     free_runner(r);
     return status;
@@ -196,6 +208,18 @@ static openpi_status observe_newest(openpi_runner *r, const openpi_observation *
 openpi_status openpi_runner_observe(openpi_runner *runner, const openpi_observation *observation,
                                     double taken_ms, openpi_error *error) {
     return observe_newest(runner, observation, taken_ms, NULL, NULL, error);
+}
+
+openpi_status openpi_runner_observe_fields(openpi_runner *r, const openpi_field *fields, int count,
+                                           double taken_ms, openpi_error *error) {
+    unpacked seen;
+    wire_message *message;
+    if (!r) return report(error, OPENPI_BAD_ARGUMENT, "runner observe: the runner is NULL");
+    TRY(wire_from_fields(fields, count, &message, error));
+    openpi_status status = unpack_message(r->keys, message, &seen, error);
+    if (status == OPENPI_OK) status = openpi_runner_observe(r, &seen.observation, taken_ms, error);
+    wire_message_free(message);
+    return status;
 }
 
 openpi_status openpi_runner_lend(openpi_runner *runner, const openpi_observation *observation,

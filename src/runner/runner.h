@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 
+#include "policy/policy.h"
 #include "runner/arm.h"
 #include "runner/exchange.h"
 #include "runner/fields.h"
@@ -26,6 +27,8 @@ struct openpi_runner {
     openpi_runner_options options;                     /* nothing is left to its default                  */
     arm arm;
     openpi_source source;
+    const openpi_policy *keys;   /* which request keys are what                                           */
+    openpi_policy *own_keys;     /* over a source: a policy that has nothing but the robot; else NULL     */
     /* The control thread's. */
     schedule schedule;
     uint64_t offered;            /* the newest chunk that came                                            */

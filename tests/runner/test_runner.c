@@ -571,6 +571,40 @@ static void many_threads(void **state) {
     assert_int_equal(c.released, lent);
 }
 
+/* ---- observations as fields ------------------------------------------------------------------------- */
+
+static void observations_may_be_fields(void **state) {
+    static rig g;
+    openpi_field fields[4];
+    double joints[2] = {0.25, 0.5}, gripper = 0.75;
+    (void)state;
+    begin(&g, (openpi_runner_options)OPENPI_RUNNER_OPTIONS_INIT);
+    for (int f = 0; f < 4; f++) fields[f] = (openpi_field)OPENPI_FIELD_INIT;
+    fields[0].name = "images/front", fields[0].data = g.pixels, fields[0].rank = 3;
+    fields[0].shape[0] = fields[0].shape[1] = SIDE, fields[0].shape[2] = 3;
+    fields[1].name = "gripper", fields[1].data = &gripper, fields[1].element = OPENPI_FLOAT64;
+    fields[2].name = "joints", fields[2].data = joints, fields[2].element = OPENPI_FLOAT64;
+    fields[2].rank = 1, fields[2].shape[0] = 2;
+    fields[3].name = "prompt", fields[3].text = "go on", fields[3].text_length = 2;
+    WORKS(openpi_runner_observe_fields(g.runner, fields, 4, g.now + TICK, &error));
+    asked(&g);
+    assert_memory_equal(g.gate.state, ((double[]){0.25, 0.5, 0.75}), sizeof g.gate.state);
+    assert_string_equal(g.gate.names[0], "images/front");
+    const openpi_observation *o = g.gate.call.observation;
+    assert_int_equal(o->image_count, 1);
+    assert_memory_equal(o->images[0].data, g.pixels, PIXELS);
+    assert_string_equal(o->prompt, "go");
+    answer(&g, 7);
+    assert_true(tick(&g, OPENPI_MOVE_ACTION) == 7);
+    fields[2].shape[0] = 1;
+    REFUSES(openpi_runner_observe_fields(g.runner, fields, 4, g.now + TICK, &error), OPENPI_BAD_INPUT,
+            "\"joints\" of the request has 1 numbers, expected 2");
+    REFUSES(openpi_runner_observe_fields(g.runner, fields, 2, g.now + TICK, &error), OPENPI_BAD_INPUT,
+            "the request has no \"joints\"");
+    REFUSES(openpi_runner_observe_fields(NULL, fields, 4, 0, &error), OPENPI_BAD_ARGUMENT, "is NULL");
+    end(&g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_follow_each_other), cmocka_unit_test(next_allocates_nothing),
@@ -580,6 +614,7 @@ int main(void) {
         cmocka_unit_test(stop_and_go),              cmocka_unit_test(lent_pictures_come_back_once),
         cmocka_unit_test(limits_of_the_robot),      cmocka_unit_test(a_stale_picture_is_not_computed),
         cmocka_unit_test(options_that_are_refused), cmocka_unit_test(many_threads),
+        cmocka_unit_test(observations_may_be_fields),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
