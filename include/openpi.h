@@ -410,7 +410,9 @@ typedef struct openpi_session_options {
     int max_prompt;              /* L, default the checkpoint's (48 π0, 200 π0.5)                    */
     uint64_t seed;               /* of the noise drawn where a call passes none                      */
     int rtc;                     /* 1: openpi_session_run_rtc may be called                          */
-    int reserved;                /* 0                                                                */
+    int parts;                   /* 1: prefix and steps may be called apart, several chunks of one
+                                    observation made, and the prefix of a call whose pictures and tokens are
+                                    those of the call before is not computed again                   */
 } openpi_session_options;
 
 #define OPENPI_SESSION_OPTIONS_INIT {sizeof(openpi_session_options), 0, 0, 0, 0, 0, 0, 0}
@@ -461,9 +463,10 @@ typedef struct openpi_session_info {
     int operations;              /* fused operations of the plan                                     */
     int recorded;                /* 1: a call replays the whole plan as one graph                    */
     char not_recorded[200];      /* the reason if a device that records plans did not; else empty    */
+    uint64_t prefixes_kept;      /* calls whose prefix was that of the call before                   */
 } openpi_session_info;
 
-#define OPENPI_SESSION_INFO_INIT {sizeof(openpi_session_info), 0, 0, 0, 0, 0, 0, 0, 0, ""}
+#define OPENPI_SESSION_INFO_INIT {sizeof(openpi_session_info), 0, 0, 0, 0, 0, 0, 0, 0, "", 0}
 
 /* Fills *info. On the session's thread. */
 OPENPI_API openpi_status openpi_session_get_info(const openpi_session *session, openpi_session_info *info,
@@ -918,6 +921,32 @@ typedef struct openpi_rtc {
 OPENPI_API openpi_status openpi_session_run_rtc(openpi_session *session, const openpi_sample *samples,
                                                 const openpi_rtc *rtc, int batch, const float *noise,
                                                 float *actions, openpi_timing *timing, openpi_error *error);
+
+/* Several chunks of each observation from one vision and prefix pass: openpi_session_run of a batch in which
+ * every sample stands `chunks` times, bit for bit, at the cost of `batch` prefixes. batch * chunks is at most
+ * the session's batch, and the session was created with `parts`.
+ *
+ *   noise    [B][chunks][H][32]; NULL: chunk i of all draws as sample i of openpi_session_run
+ *   actions  [B][chunks][H][32] */
+OPENPI_API openpi_status openpi_session_run_many(openpi_session *session, const openpi_sample *samples,
+                                                 int batch, int chunks, const float *noise, float *actions,
+                                                 openpi_timing *timing, openpi_error *error);
+
+/* The same in parts, of a session that was created with `parts`. openpi_session_prefix computes vision and
+ * prefix and keeps K and V in the session; openpi_session_denoise makes the Euler steps from … to-1 of its N
+ * from any x, as often as one likes: step k is at the time 1 - k/N. A prefix is valid until the next prefix
+ * or run of the session. With steps 0 to N the chunks are those of openpi_session_run_many, bit for bit, and
+ * so they are where the N steps are made in several calls.
+ *
+ *   x  [B][chunks][H][32], in and out; finite, else OPENPI_BAD_INPUT. After a failure x is as it was.
+ *
+ * openpi_session_denoise without a prefix, and steps that are none of the session's, are
+ * OPENPI_BAD_ARGUMENT. Observers see neither. */
+OPENPI_API openpi_status openpi_session_prefix(openpi_session *session, const openpi_sample *samples,
+                                               int batch, int chunks, openpi_timing *timing,
+                                               openpi_error *error);
+OPENPI_API openpi_status openpi_session_denoise(openpi_session *session, float *x, int from, int to,
+                                                openpi_timing *timing, openpi_error *error);
 
 /* Fills *sample for openpi_session_run. Its pointers are the request's and valid until the next prepare or
  * close. If nothing was prepared or the last prepare failed: OPENPI_BAD_ARGUMENT. */

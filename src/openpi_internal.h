@@ -23,6 +23,15 @@ struct openpi_engine {
     long process;                        /* id of the process that opened it                               */
 };
 
+/* Whose prefix is in the cache: what a later call is compared with, besides the inputs themselves. */
+typedef struct kept_prefix {
+    int batch, chunks;                   /* batch 0: there is none                                         */
+    int has_state;                       /* 1: the state token's K and V are there, too                    */
+    openpi_pixels pixels;
+    uint8_t mask[OPENPI_MAX_BATCH][OPENPI_CAMERAS];
+    int tokens[OPENPI_MAX_BATCH];
+} kept_prefix;
+
 struct openpi_session {
     openpi_engine *engine;
     openpi_session_options options;      /* resolved: no zero left but the seed                            */
@@ -30,15 +39,17 @@ struct openpi_session {
     plan *plan;
     void *memory, *work;                 /* device: buffers and the backend's work block                   */
     call_kinds kinds;                    /* the plan's kernel choices and recordings                       */
-    /* With the option rtc: the plans of real-time chunking over the same buffers. NULL: has none. */
-    plan *rtc_plans[PLAN_KINDS];
-    call_kinds rtc_kinds[PLAN_KINDS];
+    /* Over the same buffers, NULL: has none. With the option rtc the plans of real-time chunking, with parts
+     * those of prefix and steps. */
+    plan *more_plans[PLAN_KINDS];
+    call_kinds more_kinds[PLAN_KINDS];
     plan_inputs in;                      /* the host's copy of the inputs                                  */
     void *host;                          /* its memory; NULL for the processor, which reads the plan's     */
     openpi_sample samples[OPENPI_MAX_BATCH]; /* of the call that runs                                      */
     openpi_rtc rtc[OPENPI_MAX_BATCH];    /* the same, defaults resolved                                    */
     call_counts last;                    /* of the newest call                                             */
-    uint64_t runs;
+    kept_prefix kept;
+    uint64_t runs, prefixes_kept;
     openpi_observer observer;
     void *observer_user;
     /* Tests: called before the tables go to the device, to plant faults in them. */
@@ -48,6 +59,11 @@ struct openpi_session {
     openpi_status (*on_run)(void *user, openpi_session *session, double *stage_ms, openpi_error *error);
     void *on_run_user;
 };
+
+/* 1 where the device has a copy of the inputs. */
+static inline int session_is_staged(const openpi_session *s) {
+    return s->host && !s->plan->shape.inputs_apart;
+}
 
 /* What a model of an engine with these options computes in and keeps its weights in. */
 model_types engine_types(openpi_dtype type, openpi_weights weights);

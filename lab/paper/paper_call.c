@@ -40,7 +40,7 @@ static openpi_status fill(const workload *w, openpi_session *s, openpi_error *er
         sample->tokens = tokens;
         sample->token_count = w->prompt;
     }
-    s->last = call_fill(s->plan, &s->in.tables, s->samples, NULL, w->batch);
+    s->last = call_fill(s->plan, &s->in.tables, s->samples, NULL, w->batch, 1);
     return OPENPI_OK;
 }
 

@@ -119,6 +119,11 @@ typedef struct backend {
     /* Returns when the bytes are there. */
     openpi_status (*download)(device *device, void *to, const void *from, size_t bytes, openpi_error *error);
 
+    /* Copies `rows` pieces of `bytes` within the device's memory, each `pitch` bytes after the one before.
+     * Ordered as upload; may return before it is done. */
+    openpi_status (*copy_rows)(device *device, void *to, const void *from, size_t pitch, size_t bytes,
+                               int rows, openpi_error *error);
+
     /* 1: products with weights of this format and rows made into `input` run, under activations of `type`.
      * What a table of embeddings is gathered from is fp32 or bf16. */
     int (*takes_weights)(const device *device, dtype type, weight_type weights, matrix_input input);

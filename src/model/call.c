@@ -69,10 +69,13 @@ int call_has_rows(const plan *plan, const openpi_sample *sample, int camera) {
     return sample->image_mask[camera] || !plan_on(plan, SWITCH_MASKED_CAMERAS_DROPPED);
 }
 
-/* The first `known` actions are known. */
-static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *sample, int known, int b) {
-    int length = call_prefix_length(sample), position = 0;
-    int state = plan->state_token, chunk_end = length + state + plan->shape.horizon, unseen = chunk_end;
+/* Places behind the prefix: π0's state token, then a chunk. */
+static int chunk_end_of(const plan *plan, int length) {
+    return length + plan->state_token + plan->shape.horizon;
+}
+
+static void fill_prefix(const plan *plan, call_tables *t, const openpi_sample *sample, int b) {
+    int length = call_prefix_length(sample), position = 0, unseen = chunk_end_of(plan, length);
     for (int c = 0; c < OPENPI_CAMERAS; c++) {
         int *place = sample->image_mask[c] ? &position : &unseen;
         if (!call_has_rows(plan, sample, c)) continue;
@@ -87,6 +90,11 @@ static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *s
         add_row(&t->text, b, position, length, *t->prefix.count);
         add_row(&t->prefix, b, position, length, *t->prefix.count);
     }
+}
+
+/* The first `known` actions are known. */
+static void fill_chunk(const plan *plan, call_tables *t, int length, int known, int b) {
+    int state = plan->state_token, chunk_end = chunk_end_of(plan, length);
     if (state) {
         add_row(&t->state, b, length, length + 1, *t->state.count);
         add_row(&t->suffix, b, length, length + 1, *t->suffix.count);
@@ -98,8 +106,14 @@ static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *s
     }
 }
 
+static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *sample, int known, int first,
+                        int chunks) {
+    fill_prefix(plan, t, sample, first);
+    for (int c = 0; c < chunks; c++) fill_chunk(plan, t, call_prefix_length(sample), known, first + c);
+}
+
 call_counts call_fill(const plan *plan, call_tables *t, const openpi_sample *samples, const int *known,
-                      int batch) {
+                      int batch, int chunks) {
     *t->vision.count = *t->text.count = *t->prefix.count = *t->state.count = *t->suffix.count =
         *t->action.count = *t->steps.count = 0;
     *t->pixels = samples ? (int32_t)samples[0].pixels : OPENPI_PIXELS_U8;
@@ -109,7 +123,9 @@ call_counts call_fill(const plan *plan, call_tables *t, const openpi_sample *sam
         *t->one.count = 0;
         add_row(&t->one, 0, 0, 0, 0);
     }
-    for (int b = 0; b < batch; b++) fill_sample(plan, t, &samples[b], known ? known[b] : 0, b);
+    for (int b = 0; b < batch; b++)
+        fill_sample(plan, t, &samples[b], known ? known[b] : 0, b * chunks, chunks);
     for (int k = 0; k < plan->shape.steps; k++) add_row(&t->steps, k, 0, 0, k);
-    return (call_counts){*t->vision.count / OPENPI_IMAGE_TOKENS, *t->text.count, *t->prefix.count, batch};
+    return (call_counts){*t->vision.count / OPENPI_IMAGE_TOKENS, *t->text.count, *t->prefix.count,
+                         batch * chunks};
 }

@@ -42,6 +42,23 @@ op_block *plan_block(plan *plan, block_kind kind, int first, int layers, int row
     return block;
 }
 
+op_list plan_steps(const plan *plan, int from, int to, op_block cut[OPENPI_MAX_STEPS]) {
+    int first = 0, end, blocks = 0;
+    while (plan->ops[first].step < from) first++;
+    for (end = first; end < plan->count && plan->ops[end].step < to; end++) {}
+    for (int i = 0; i < plan->block_count; i++) {
+        const op_block *block = &plan->blocks[i];
+        int step = block->ops->step, last = step + block->steps;
+        int begin = step > from ? step : from, steps = (last < to ? last : to) - begin;
+        if (block->kind != BLOCK_EXPERT_STEPS || steps <= 0) continue;
+        cut[blocks] = *block;
+        cut[blocks].ops += (begin - step) * block->step_ops;
+        cut[blocks].steps = steps;
+        cut[blocks++].count = steps * block->step_ops - 1;
+    }
+    return (op_list){plan->ops + first, end - first, cut, blocks};
+}
+
 row_set plan_rows(const row_table *t) {
     return (row_set){.capacity = t->capacity,
                      .count = t->count,
@@ -138,9 +155,11 @@ static void lay_out(plan *plan, arena *arena, struct arena *inputs) {
 
 static void build(plan *plan) {
     plan->count = plan->setup_count = plan->block_count = 0;
-    plan_vision(plan);
-    plan_prefix(plan);
-    plan_denoise(plan);
+    if (plan->kind != PLAN_DENOISE) {
+        plan_vision(plan);
+        plan_prefix(plan);
+    }
+    if (plan->kind != PLAN_PREFIX) plan_denoise(plan);
     plan_schedule(plan);
 }
 

@@ -18,11 +18,13 @@
 #include "model/model.h"
 #include "ops/blocks.h"
 
-/* The op lists of a session. Those of real-time chunking share the buffers of the ordinary one. */
+/* The op lists of a session. All share the buffers of the ordinary one. */
 typedef enum plan_kind {
     PLAN_ORDINARY,
     PLAN_GUIDED,                 /* a guide op after every Euler step                                      */
     PLAN_TRAINED,                /* rows may be known: they are at time 0, and no step changes their x     */
+    PLAN_PREFIX,                 /* the ordinary one's vision and prefix                                   */
+    PLAN_DENOISE,                /* the rest of it, over the K and V that are in the cache                 */
     PLAN_KINDS
 } plan_kind;
 
@@ -133,6 +135,8 @@ static inline op_list plan_list(const plan *plan) {
 static inline op_list plan_setup(const plan *plan) {
     return (op_list){.ops = plan->setup, .count = plan->setup_count};
 }
+/* The ops of the Euler steps from … to-1, without those before them; `cut` gets their blocks. */
+op_list plan_steps(const plan *plan, int from, int to, op_block cut[OPENPI_MAX_STEPS]);
 row_set plan_rows(const row_table *table);
 kv_cache plan_cache(const plan *plan, int layer);
 
@@ -194,11 +198,12 @@ static inline int plan_known_column(const plan *plan) { return plan->shape.steps
  * tables for a batch of samples. */
 void call_lay_out(plan_inputs *inputs, arena *arena, const plan *plan);
 typedef struct call_counts {
-    int images, text, prefix, batch;
+    int images, text, prefix, batch;       /* batch: of chunks                                             */
 } call_counts;
-/* known: how many first actions of each sample are known; NULL: none. */
+/* `chunks` chunks of each of the `batch` samples: chunk c of sample b is b·chunks + c in the tables, and the
+ * first has the sample's prefix. known: how many first actions of each sample are known; NULL: none. */
 call_counts call_fill(const plan *plan, call_tables *tables, const openpi_sample *samples, const int *known,
-                      int batch);
+                      int batch, int chunks);
 int call_prefix_length(const openpi_sample *sample);
 /* 1 where a camera's picture is computed: it is there, or absent ones are computed too. */
 int call_has_rows(const plan *plan, const openpi_sample *sample, int camera);

@@ -141,8 +141,8 @@ static void test_choices_before_memory(void **state) {
     options.rtc = 1;
     assert_int_equal(open_model(&engine, &synthetic, "hopper", 0), OPENPI_OK);
     assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
-    for (int kind = 0; kind < PLAN_KINDS; kind++) {
-        const plan *bound = kind == PLAN_ORDINARY ? session->plan : session->rtc_plans[kind];
+    for (int kind = 0; kind < PLAN_PREFIX; kind++) {
+        const plan *bound = kind == PLAN_ORDINARY ? session->plan : session->more_plans[kind];
         plan *unbound;
         assert_int_equal(plan_create(engine->model, &bound->shape, (plan_kind)kind, &unbound, &error),
                          OPENPI_OK);

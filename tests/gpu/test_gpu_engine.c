@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "gpu_engine.h"
-#include "chunking_batch.h"
+#include "parts_of_calls.h"
 #include "relative.h"
 #include "resident.h"
 
@@ -343,6 +343,7 @@ static void test_chunking(void **state) {
         openpi_session *session = mixed_session(engine, MIXED, 1);
         mixed_make(&m, i / 2);
         mixed_in_one_session(session, &m);
+        parts_are_the_whole(engine, &m, 0);
         openpi_session_close(session);
         openpi_engine_close(engine);
     }

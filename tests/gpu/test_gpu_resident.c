@@ -257,7 +257,7 @@ static void test_chunking(void **state) {
         const int kind = cases[i].mode == OPENPI_RTC_GUIDED ? PLAN_GUIDED : PLAN_TRAINED;
         openpi_rtc rtc = OPENPI_RTC_INIT;
         inputs *in = inputs_open(PROMPT, HORIZON);
-        assert_true(nodes_of(with, &with->rtc_kinds[kind]) < nodes_of(without, &without->rtc_kinds[kind]));
+        assert_true(nodes_of(with, &with->more_kinds[kind]) < nodes_of(without, &without->more_kinds[kind]));
         rtc.mode = cases[i].mode;
         rtc.previous = previous;
         rtc.dims = OPENPI_ACTION_DIM;

@@ -292,9 +292,9 @@ static void chunking_adds_to_the_ordinary_plan(void **state) {
         session.rtc = 1;
         assert_int_equal(openpi_engine_open(NULL, &options, &o.engine, &error), OPENPI_OK);
         assert_int_equal(openpi_session_create(o.engine, &session, &o.session, &error), OPENPI_OK);
-        const plan *p = o.session->plan, *q = o.session->rtc_plans[cases[c].kind];
+        const plan *p = o.session->plan, *q = o.session->more_plans[cases[c].kind];
         assert_int_equal(p->count, without.session->plan->count);
-        assert_true(!o.session->rtc_plans[PLAN_TRAINED] == !cases[c].max_delay);
+        assert_true(!o.session->more_plans[PLAN_TRAINED] == !cases[c].max_delay);
         assert_ptr_equal(p->buffers.in.x_t, q->buffers.in.x_t);
         assert_ptr_equal(p->buffers.cache_v, q->buffers.cache_v);
         assert_ptr_equal(p->buffers.suffix_h, q->buffers.suffix_h);
@@ -379,7 +379,7 @@ static void blocks_of_every_plan(void **state) {
             opened o = open_blocks(&synthetic, 0, batch, horizon, steps, 0, rtc);
             expect_blocks(o.session->plan, 1, 1, runs, steps);
             for (int kind = 0; kind < PLAN_KINDS; kind++) {
-                const plan *p = o.session->rtc_plans[kind];
+                const plan *p = o.session->more_plans[kind];
                 if (!p) continue;
                 expect_blocks(p, 1, 1, runs, steps);
                 assert_int_equal(p->blocks[p->block_count - 1].guided, plan_guides(p));
@@ -424,7 +424,7 @@ static void blocks_without_a_switch(void **state) {
             opened o = open_blocks(&synthetic, cases[i].off, 2, 6, STEPS, 0, 1);
             expect_blocks(o.session->plan, cases[i].vision, cases[i].prefix, expert, steps);
             for (int kind = 0; kind < PLAN_KINDS; kind++) {
-                const plan *p = o.session->rtc_plans[kind];
+                const plan *p = o.session->more_plans[kind];
                 if (p) expect_blocks(p, cases[i].vision, cases[i].prefix, expert, steps);
             }
             close_plan(o);

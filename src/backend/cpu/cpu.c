@@ -119,6 +119,14 @@ static openpi_status cpu_copy(device *device, void *to, const void *from, size_t
     return OPENPI_OK;
 }
 
+static openpi_status cpu_copy_rows(device *device, void *to, const void *from, size_t pitch, size_t bytes,
+                                   int rows, openpi_error *error) {
+    (void)device, (void)error;
+    for (size_t row = 0; row < (size_t)rows; row++)
+        memcpy((char *)to + row * pitch, (const char *)from + row * pitch, bytes);
+    return OPENPI_OK;
+}
+
 /* ---- weights: panels (layout.h), or row-major (raw.h) and for the reference ----------------- */
 
 /* Every format: a level without a product for it decodes before each use (raw.h). */
@@ -292,6 +300,7 @@ const backend backend_cpu = {
     .release = cpu_release,
     .upload = cpu_copy,
     .download = cpu_copy,
+    .copy_rows = cpu_copy_rows,
     .takes_weights = cpu_takes_weights,
     .matrix_bytes = cpu_matrix_bytes,
     .matrix_blocks = cpu_matrix_blocks,

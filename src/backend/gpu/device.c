@@ -118,6 +118,15 @@ openpi_status gpu_download(device *device, void *to, const void *from, size_t by
     return OPENPI_OK;
 }
 
+openpi_status gpu_copy_rows(device *device, void *to, const void *from, size_t pitch, size_t bytes, int rows,
+                            openpi_error *error) {
+    gpu_device *self = (gpu_device *)device;
+    TRY(gpu_enter(self, error));
+    GPU(copy_rows, "copying", (gpu_address)(uintptr_t)to, (gpu_address)(uintptr_t)from, pitch, bytes,
+        (size_t)rows, self->stream);
+    return OPENPI_OK;
+}
+
 /* ---- the cache: a sample's block is [capacity][head_dim] act ---------------------------------------- */
 
 size_t gpu_cache_bytes(const device *device, int capacity, int head_dim, dtype type) {

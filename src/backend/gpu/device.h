@@ -83,6 +83,8 @@ void gpu_release(device *device, void *memory);
 openpi_status gpu_allocate_host(device *device, size_t bytes, const char *what, void **out,
                                 openpi_error *error);
 void gpu_release_host(device *device, void *memory);
+openpi_status gpu_copy_rows(device *device, void *to, const void *from, size_t pitch, size_t bytes, int rows,
+                            openpi_error *error);
 openpi_status gpu_upload(device *device, void *to, const void *from, size_t bytes, openpi_error *error);
 openpi_status gpu_download(device *device, void *to, const void *from, size_t bytes, openpi_error *error);
 size_t gpu_cache_bytes(const device *device, int capacity, int head_dim, dtype type);

@@ -45,6 +45,7 @@
         .allocate_host = gpu_allocate_host,                                                                  \
         .release_host = gpu_release_host,                                                                    \
         .upload = gpu_upload,                                                                                \
+        .copy_rows = gpu_copy_rows,                                                                          \
         .download = gpu_download,                                                                            \
         .takes_weights = gpu_takes_weights,                                                                  \
         .matrix_bytes = gpu_matrix_bytes,                                                                    \

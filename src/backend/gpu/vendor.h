@@ -83,6 +83,9 @@ struct gpu_driver {
     int (*upload)(const gpu_driver *driver, gpu_address to, const void *from, size_t bytes, void *stream);
     int (*download)(const gpu_driver *driver, void *to, gpu_address from, size_t bytes,
                     void *stream); /* early */
+    /* `rows` pieces of the device's memory, `pitch` bytes apart; early */
+    int (*copy_rows)(const gpu_driver *driver, gpu_address to, gpu_address from, size_t pitch, size_t bytes,
+                     size_t rows, void *stream);
     int (*fill)(const gpu_driver *driver, gpu_address to, unsigned char value, size_t bytes,
                 void *stream); /* early */
 

@@ -260,6 +260,14 @@ int hipMemcpyDtoHAsync(void *to, void *from, size_t bytes, void *stream) {
     if (!code) memcpy(to, from, bytes);
     return end(code);
 }
+int hipMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes,
+                     size_t rows, int kind, void *stream) {
+    CALL(1);
+    int code = kind == HIP_ON_DEVICE ? not_capturing(stream) : INVALID;
+    for (size_t row = 0; !code && row < rows; row++)
+        memcpy((char *)to + row * to_pitch, (const char *)from + row * from_pitch, bytes);
+    return end(code);
+}
 int hipMemsetAsync(void *to, int value, size_t bytes, void *stream) {
     CALL(1);
     int code = not_capturing(stream);

@@ -193,6 +193,35 @@ static void test_replays(void **state) {
     openpi_engine_close(engine);
 }
 
+/* Two chunks of one observation: its K and V are copied on the device. */
+static void test_chunks(void **state) {
+    static float chunks[2 * VALUES], whole[2 * VALUES], noise[2 * VALUES];
+    static const int32_t tokens[] = {2, 5, 9};
+    static const float zeros[OPENPI_ACTION_DIM];
+    const openpi_sample sample = {.size = sizeof sample, .tokens = tokens, .token_count = 3, .state = zeros};
+    const openpi_sample both[2] = {sample, sample};
+    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+    openpi_engine *engine;
+    openpi_session *session;
+    (void)state;
+    must(open_engine(&engine));
+    options.batch = 2;
+    options.horizon = 10;
+    options.steps = 1;
+    options.parts = 1;
+    must(openpi_session_create(engine, &options, &session, &error));
+    openpi_noise(1, 1, noise, 2 * VALUES);
+    must(openpi_session_run_many(session, &sample, 1, 2, noise, chunks, NULL, &error));
+    must(openpi_session_run(session, both, 2, noise, whole, NULL, &error));
+    assert_memory_equal(chunks, whole, sizeof whole);
+    fail_next("hipMemcpy2DAsync", 0, 719);
+    must(openpi_session_run(session, &sample, 1, noise, whole, NULL, &error));
+    assert_int_equal(openpi_session_run_many(session, &sample, 1, 2, noise, chunks, NULL, &error),
+                     OPENPI_DEVICE_LOST);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+}
+
 /* A device that is lost says so in every later call, and gives everything back. */
 static void test_lost(void **state) {
     static const char *const functions[] = {"hipGraphLaunch", "hipMemcpyDtoHAsync", "hipStreamSynchronize"};
@@ -326,6 +355,7 @@ int main(int count, char **words) {
         cmocka_unit_test_setup_teardown(test_architectures, set_up, nothing_left),
         cmocka_unit_test_setup_teardown(test_refused, set_up, nothing_left),
         cmocka_unit_test_setup_teardown(test_replays, set_up, nothing_left),
+        cmocka_unit_test_setup_teardown(test_chunks, set_up, nothing_left),
         cmocka_unit_test_setup_teardown(test_blocks, set_up, nothing_left),
         cmocka_unit_test_setup_teardown(test_lost, set_up, nothing_left),
     };

@@ -154,6 +154,13 @@ static int download(const gpu_driver *driver, void *to, gpu_address from, size_t
     atomic_fetch_add(&copies, 1);
     return memcpy(to, (const void *)(uintptr_t)from, bytes), 0;
 }
+static int copy_rows(const gpu_driver *driver, gpu_address to, gpu_address from, size_t pitch, size_t bytes,
+                     size_t rows, void *stream) {
+    (void)driver, (void)stream;
+    for (size_t at = 0; at < rows * pitch; at += pitch)
+        memcpy((void *)(uintptr_t)(to + at), (const void *)(uintptr_t)(from + at), bytes);
+    return 0;
+}
 static int fill(const gpu_driver *driver, gpu_address to, unsigned char value, size_t bytes, void *stream) {
     return (void)driver, (void)stream, memset((void *)(uintptr_t)to, value, bytes), 0;
 }
@@ -306,6 +313,7 @@ void host_driver_open(gpu_driver *driver) {
         .allocate_host = allocate_host,
         .release_host = release_host,
         .upload = upload,
+        .copy_rows = copy_rows,
         .download = download,
         .fill = fill,
         .stream_create = stream_create,

@@ -14,10 +14,10 @@
 #include <cmocka.h>
 
 #include "block_watch.h"
-#include "chunking_batch.h"
 #include "generated_matrix.h"
 #include "host.h"
 #include "openpi_internal.h"
+#include "parts_of_calls.h"
 #include "verify_rows.h"
 
 static openpi_error error = OPENPI_ERROR_INIT;
@@ -234,8 +234,8 @@ static void test_replays(void **state) {
     }
 }
 
-/* Samples with and without real-time chunking in one graph; and the graph gives what launching op by op
- * gives. */
+/* Samples with and without real-time chunking in one graph, and the graph gives what launching op by op
+ * gives; calls in parts. */
 static void test_chunking(void **state) {
     static const char *const specs[] = {"odd:pi0", "odd:pi05"};
     static mixed m;
@@ -247,8 +247,9 @@ static void test_chunking(void **state) {
             open_trained(specs[i / 2], i % 2 ? OPENPI_BF16 : OPENPI_F32, trained ? MIXED_DELAY : 0);
         mixed_make(&m, trained);
         mixed_is_each_alone(engine, &m);
+        if (i == 1) parts_are_the_whole(engine, &m, 1);
         openpi_session *session = mixed_session(engine, MIXED, 1);
-        call_kinds *kinds = &session->rtc_kinds[trained ? PLAN_TRAINED : PLAN_GUIDED];
+        call_kinds *kinds = &session->more_kinds[trained ? PLAN_TRAINED : PLAN_GUIDED];
         struct recording *kept[CALL_KINDS];
         replays = host_replays();
         mixed_run(session, &m, 0, MIXED, replayed);

@@ -172,6 +172,13 @@ static int fake_download(void *to, gpu_address from, size_t bytes, void *stream)
     if (!code) memcpy(to, (void *)(uintptr_t)from, bytes);
     return code;
 }
+static int fake_copy_rows(const cuda_rows *copy, void *stream) {
+    int code = called_on("copy_rows", stream);
+    for (size_t row = 0; !code && row < copy->rows; row++)
+        memcpy((char *)(uintptr_t)copy->to.device + row * copy->to.pitch,
+               (const char *)(uintptr_t)copy->from.device + row * copy->from.pitch, copy->bytes);
+    return code;
+}
 static int fake_fill(gpu_address to, unsigned char value, size_t bytes, void *stream) {
     int code = called("fill");
     (void)stream;
@@ -327,6 +334,7 @@ static const cuda_library fake_library = {
     .allocate_host = fake_allocate_host,
     .release_host = fake_release_host,
     .upload = fake_upload,
+    .copy_rows = fake_copy_rows,
     .download = fake_download,
     .fill = fake_fill,
     .stream_create = fake_stream_create,

@@ -31,6 +31,19 @@ typedef struct cuda_launch {
     unsigned attribute_count;
 } cuda_launch;
 
+/* A copy of rows, of which only addresses on the device are used. */
+typedef struct cuda_rows {
+    struct cuda_rows_end {
+        size_t x, y;
+        int memory;
+        void *host;
+        gpu_address device;
+        void *array;
+        size_t pitch;
+    } from, to;
+    size_t bytes, rows;
+} cuda_rows;
+
 enum {
     CUDA_OUT_OF_MEMORY = 2,                 /* errors                                                       */
     CUDA_NO_BINARY = 209,                   /* no machine code for the chip, and no PTX                     */
@@ -56,6 +69,7 @@ enum {
     CUDA_STREAM_NON_BLOCKING = 1,
     CUDA_CAPTURE_THREAD_LOCAL = 1,
     CUDA_EVENT_EXTERNAL = 1,                /* in a capture: a node that records the event                  */
+    CUDA_MEMORY_DEVICE = 2,
     CUDA_MAP_FLOAT32 = 7,
     CUDA_MAP_BF16 = 9,
     CUDA_MAP_SWIZZLE_NONE = 0,
@@ -84,6 +98,7 @@ enum {
     X(release_host, "cuMemFreeHost", 1, (void *memory))                                                  \
     X(upload, "cuMemcpyHtoDAsync_v2", 1, (gpu_address to, const void *from, size_t bytes, void *stream)) \
     X(download, "cuMemcpyDtoHAsync_v2", 1, (void *to, gpu_address from, size_t bytes, void *stream))     \
+    X(copy_rows, "cuMemcpy2DAsync_v2", 1, (const cuda_rows *rows, void *stream))                          \
     X(fill, "cuMemsetD8Async", 1, (gpu_address to, unsigned char value, size_t bytes, void *stream))     \
     X(stream_create, "cuStreamCreate", 1, (void **stream, unsigned flags))                               \
     X(stream_destroy, "cuStreamDestroy_v2", 1, (void *stream))                                           \

@@ -154,6 +154,15 @@ static cuda_launch launch_of(const gpu_launch *launch, void *stream,
     };
 }
 
+static int copy_rows(const gpu_driver *driver, gpu_address to, gpu_address from, size_t pitch, size_t bytes,
+                     size_t rows, void *stream) {
+    const cuda_rows copy = {{.memory = CUDA_MEMORY_DEVICE, .device = from, .pitch = pitch},
+                            {.memory = CUDA_MEMORY_DEVICE, .device = to, .pitch = pitch},
+                            bytes,
+                            rows};
+    return library_of(driver)->copy_rows(&copy, stream);
+}
+
 static int launch_kernel(const gpu_driver *driver, const gpu_launch *launch, void *stream) {
     cuda_attribute attributes[MOST_ATTRIBUTES];
     cuda_launch config = launch_of(launch, stream, attributes);
@@ -208,6 +217,7 @@ void cuda_driver_over(cuda_library *library, gpu_driver *driver) {
         .context_open = context_open,
         .context_close = context_close,
         .memory_info = memory_info,
+        .copy_rows = copy_rows,
         .module_function = module_function,
         .launch = launch_kernel,
 #define X(member, parameters, call) .member = pass_##member,

@@ -48,6 +48,7 @@ enum {
     HIP_STREAM_NON_BLOCKING = 1,
     HIP_CAPTURE_THREAD_LOCAL = 1,
     HIP_SET_DEPENDENCIES = 1,
+    HIP_ON_DEVICE = 3,                     /* a copy from the device to the device                         */
     HIP_OLDEST = 60000000,                 /* as hipRuntimeGetVersion: major·10⁷ + minor·10⁵ + patch       */
 };
 
@@ -66,6 +67,9 @@ enum {
     X(release_host, hipHostFree, int, (void *memory))                                                        \
     X(upload, hipMemcpyHtoDAsync, int, (void *to, void *from, size_t bytes, void *stream))                   \
     X(download, hipMemcpyDtoHAsync, int, (void *to, void *from, size_t bytes, void *stream))                 \
+    X(copy_rows, hipMemcpy2DAsync, int,                                                                      \
+      (void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes, size_t rows, int kind,  \
+       void *stream))                                                                                        \
     X(fill, hipMemsetAsync, int, (void *to, int value, size_t bytes, void *stream))                          \
     X(stream_create, hipStreamCreateWithFlags, int, (void **stream, unsigned flags))                         \
     X(stream_destroy, hipStreamDestroy, int, (void *stream))                                                 \

@@ -38,6 +38,10 @@ static const char *error_text(const gpu_driver *driver, int code) {
       upload(pointer(to), (void *)(uintptr_t)from, bytes, stream))                                          \
     X(download, (const gpu_driver *d, void *to, gpu_address from, size_t bytes, void *stream),              \
       download(to, pointer(from), bytes, stream))                                                           \
+    X(copy_rows,                                                                                            \
+      (const gpu_driver *d, gpu_address to, gpu_address from, size_t pitch, size_t bytes, size_t rows,      \
+       void *stream),                                                                                       \
+      copy_rows(pointer(to), pitch, pointer(from), pitch, bytes, rows, HIP_ON_DEVICE, stream))              \
     X(fill, (const gpu_driver *d, gpu_address to, unsigned char value, size_t bytes, void *stream),         \
       fill(pointer(to), value, bytes, stream))                                                              \
     X(stream_create, (const gpu_driver *d, void **stream), stream_create(stream, HIP_STREAM_NON_BLOCKING))  \

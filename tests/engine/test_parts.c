@@ -1,0 +1,206 @@
+/* labels: isa no_asan */
+/* Calls in parts, and prefixes that are kept: chunks are those of whole calls on every level, whatever
+ * differs from the call before is computed again, and what cannot be is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "backend/cpu/isa.h"
+#include "parts_of_calls.h"
+
+static openpi_error error = OPENPI_ERROR_INIT;
+
+static void must(openpi_status status) { parts_must(status, &error); }
+
+static void refuses(openpi_status status, openpi_status expected, const char *part) {
+    assert_int_equal(status, expected);
+    if (!strstr(error.message, part)) fail_msg("\"%s\" says nothing of \"%s\"", error.message, part);
+}
+
+/* Sizes for the scalar reference. NULL where this machine lacks the level. */
+static openpi_engine *engine_open(const char *model, const char *isa, openpi_dtype dtype) {
+    static const char small[] =
+        "{\"vision\": [72, 1, 1, 24], \"vlm\": [24, 2, 2, 32, 40], \"expert\": [16, 24], \"vocab\": 512}";
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    openpi_engine_info info = OPENPI_ENGINE_INFO_INIT;
+    openpi_engine *engine;
+    must(openpi_synthetic_parse(model, &synthetic, &error));
+    must(openpi_dims_parse(small, &synthetic.dims, &error));
+    options.synthetic = &synthetic;
+    options.isa = isa;
+    options.dtype = dtype;
+    options.threads = 2;
+    openpi_status status = openpi_engine_open(NULL, &options, &engine, &error);
+    if (status == OPENPI_NO_DEVICE || status == OPENPI_UNSUPPORTED) return NULL;
+    must(status);
+    must(openpi_engine_get_info(engine, &info, &error));
+    if (!isa || !strcmp(info.path, isa)) return engine;
+    openpi_engine_close(engine);
+    return NULL;
+}
+
+static void parts_at_every_level(void **state) {
+    static const char *const models[] = {"odd:pi0", "odd:pi05"};
+    static mixed m;
+    (void)state;
+    mixed_make(&m, 0);
+    for (int i = 0; i < cpu_isa_count(); i++)
+        for (int which = 0; which < 4; which++) {
+            openpi_engine *engine =
+                engine_open(models[which / 2], cpu_isa_name(i), which % 2 ? OPENPI_BF16 : OPENPI_F32);
+            if (!engine) continue;
+            parts_are_the_whole(engine, &m, 1);
+            openpi_engine_close(engine);
+        }
+}
+
+/* ---- a prefix that is kept -------------------------------------------------------------------------- */
+
+typedef struct kept_rig {
+    openpi_engine *engine;
+    openpi_session *parts, *plain;
+    mixed m, other;
+} kept_rig;
+
+/* Sample 1 (two pictures) in both sessions, and whether the one with parts kept its prefix. */
+static void run_both(kept_rig *r, const openpi_sample *sample, int kept) {
+    float got[MIXED_ONE], want[MIXED_ONE];
+    uint64_t before = parts_kept(r->parts);
+    must(openpi_session_run(r->parts, sample, 1, r->m.noise, got, NULL, &error));
+    must(openpi_session_run(r->plain, sample, 1, r->m.noise, want, NULL, &error));
+    mixed_same("with parts and without", 0, got, want);
+    assert_int_equal(parts_kept(r->parts) - before, kept);
+}
+
+/* Each change alone, and back; state and noise are no part of the prefix. */
+static void what_changed_is_computed(void **state) {
+    static kept_rig r;
+    (void)state;
+    r.engine = engine_open("odd:pi0", NULL, OPENPI_BF16);
+    r.parts = parts_session(r.engine, 1, 1);
+    r.plain = parts_session(r.engine, 1, 0);
+    mixed_make(&r.m, 0);
+    mixed_make(&r.other, 0);
+    openpi_sample base = r.m.samples[1], changed;
+    run_both(&r, &base, 0);
+    run_both(&r, &base, 1);
+    r.m.state[3] += 1;
+    run_both(&r, &base, 1);
+    r.m.noise[5] = 0;
+    run_both(&r, &base, 1);
+    for (int what = 0; what < 6; what++) {
+        changed = base;
+        r.other.picture[sizeof r.other.picture - 1] ^= what == 0;
+        r.other.tokens[1] += what == 1;
+        if (what == 0) changed.images[1] = r.other.picture;
+        if (what == 1) changed.tokens = r.other.tokens + 1;
+        if (what == 2) changed.token_count--;
+        if (what == 3) changed.image_mask[1] = 0;
+        if (what == 4) changed.image_mask[0] = 0;
+        if (what == 5) changed.image_mask[2] = 1, changed.images[2] = r.m.picture;
+        run_both(&r, &changed, 0);
+        run_both(&r, &changed, 1);
+        run_both(&r, &base, 0);
+    }
+    /* What the picture lies in may change behind the session's back. */
+    r.m.picture[7] ^= 1;
+    run_both(&r, &base, 0);
+    openpi_session_close(r.parts);
+    openpi_session_close(r.plain);
+    openpi_engine_close(r.engine);
+}
+
+/* A call that fails leaves no prefix that a later one could take for its own. */
+static void after_a_failure(void **state) {
+    static kept_rig r;
+    float x[MIXED_ONE];
+    (void)state;
+    r.engine = engine_open("odd:pi0", NULL, OPENPI_F32);
+    r.parts = parts_session(r.engine, 1, 1);
+    r.plain = parts_session(r.engine, 1, 0);
+    mixed_make(&r.m, 0);
+    openpi_sample base = r.m.samples[1];
+    refuses(openpi_session_denoise(r.parts, r.m.noise, 0, 1, NULL, &error), OPENPI_BAD_ARGUMENT,
+            "there is no prefix");
+    run_both(&r, &base, 0);
+    for (int i = 0; i < MIXED_ONE; i++) r.m.noise[i] = 3e38f;      /* what is made of it is not finite      */
+    assert_int_equal(openpi_session_run(r.parts, &base, 1, r.m.noise, x, NULL, &error), OPENPI_BAD_INPUT);
+    memcpy(x, r.m.noise, sizeof x);
+    assert_int_equal(openpi_session_denoise(r.parts, x, 0, MIXED_STEPS, NULL, &error), OPENPI_BAD_INPUT);
+    assert_memory_equal(x, r.m.noise, sizeof x);
+    for (int i = 0; i < MIXED_ONE; i++) r.m.noise[i] = 0;
+    run_both(&r, &base, 1);
+    openpi_session_close(r.parts);
+    openpi_session_close(r.plain);
+    openpi_engine_close(r.engine);
+}
+
+/* ---- refusals --------------------------------------------------------------------------------------- */
+
+static void what_cannot_be_is_refused(void **state) {
+    static mixed m;
+    static float x[PARTS_BATCH * MIXED_ONE];
+    (void)state;
+    openpi_engine *engine = engine_open("odd:pi05", NULL, OPENPI_F32);
+    openpi_session *plain = parts_session(engine, 2, 0), *parts = parts_session(engine, PARTS_BATCH, 1);
+    mixed_make(&m, 0);
+    refuses(openpi_session_run_many(plain, m.samples, 1, 2, NULL, x, NULL, &error), OPENPI_BAD_ARGUMENT,
+            "without the option parts");
+    refuses(openpi_session_prefix(plain, m.samples, 1, 1, NULL, &error), OPENPI_BAD_ARGUMENT,
+            "without the option parts");
+    refuses(openpi_session_denoise(plain, x, 0, 1, NULL, &error), OPENPI_BAD_ARGUMENT,
+            "without the option parts");
+    refuses(openpi_session_run_many(parts, m.samples, 2, 4, NULL, x, NULL, &error), OPENPI_BAD_ARGUMENT,
+            "4 chunks of each of 2 samples, expected 1 to 3");
+    refuses(openpi_session_run_many(parts, m.samples, 2, 0, NULL, x, NULL, &error), OPENPI_BAD_ARGUMENT,
+            "0 chunks");
+    refuses(openpi_session_run_many(parts, m.samples, 2, 1, NULL, NULL, NULL, &error), OPENPI_BAD_ARGUMENT,
+            "actions is NULL");
+    must(openpi_session_prefix(parts, m.samples, 2, 3, NULL, &error));
+    refuses(openpi_session_denoise(parts, x, 1, 1, NULL, &error), OPENPI_BAD_ARGUMENT, "steps 1 to 1");
+    refuses(openpi_session_denoise(parts, x, -1, 1, NULL, &error), OPENPI_BAD_ARGUMENT, "within 0 to 3");
+    refuses(openpi_session_denoise(parts, x, 0, 4, NULL, &error), OPENPI_BAD_ARGUMENT, "within 0 to 3");
+    refuses(openpi_session_denoise(parts, NULL, 0, 1, NULL, &error), OPENPI_BAD_ARGUMENT, "x is NULL");
+    x[MIXED_ONE] = NAN;
+    refuses(openpi_session_denoise(parts, x, 0, 1, NULL, &error), OPENPI_BAD_INPUT, "sample 1: x[0] is nan");
+    openpi_session_close(plain);
+    openpi_session_close(parts);
+    openpi_engine_close(engine);
+}
+
+/* Noise that nobody gives: chunk i of all draws as sample i does. */
+static void noise_is_drawn(void **state) {
+    static mixed m;
+    static float got[PARTS_BATCH * MIXED_ONE], want[PARTS_BATCH * MIXED_ONE];
+    (void)state;
+    openpi_engine *engine = engine_open("odd:pi05", NULL, OPENPI_F32);
+    openpi_session *plain = parts_session(engine, PARTS_BATCH, 0);
+    openpi_session *parts = parts_session(engine, PARTS_BATCH, 1);
+    mixed_make(&m, 0);
+    openpi_sample samples[PARTS_BATCH];
+    for (int c = 0; c < PARTS_BATCH; c++) samples[c] = m.samples[c / PARTS_CHUNKS];
+    for (int run = 0; run < 2; run++) {
+        must(openpi_session_run_many(parts, m.samples, 2, PARTS_CHUNKS, NULL, got, NULL, &error));
+        must(openpi_session_run(plain, samples, PARTS_BATCH, NULL, want, NULL, &error));
+        parts_same("drawn noise", got, want);
+    }
+    openpi_session_close(plain);
+    openpi_session_close(parts);
+    openpi_engine_close(engine);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_at_every_level), cmocka_unit_test(what_changed_is_computed),
+        cmocka_unit_test(after_a_failure),      cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(noise_is_drawn),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
