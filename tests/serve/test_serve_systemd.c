@@ -24,7 +24,8 @@
 #include "cli/service.h"
 
 #define TINY \
-    "--synthetic tiny --robot aloha --threads 2 --horizon 5 --steps 1 --handshake-timeout 600 --no-admin"
+    "--synthetic tiny --robot aloha --threads 2 --horizon 5 --steps 1 --handshake-timeout 600 --no-admin "  \
+    "--ping-interval 3600"
 enum { SECOND = 1000000000, REPORT_SECONDS = 600 };
 
 /* ---- the socket of reports -------------------------------------------------------------------------- */
