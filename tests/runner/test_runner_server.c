@@ -49,9 +49,11 @@ static void a_server_comes_and_goes(void **state) {
     served server;
     double now = 1000;
     (void)state;
-    static const char model[] = "--synthetic tiny --robot droid --threads 2 --steps 1 --horizon 12";
+    /* An address of its own: where the server comes back, no other test has taken its port meanwhile. */
+    static const char model[] = "--host 127.0.0.11 --synthetic tiny --robot droid --threads 2 --steps 1 "
+                                "--horizon 12";
     served_start(&server, &box, "%s", model);
-    snprintf(address, sizeof address, "ws://127.0.0.1:%d", server.port);
+    snprintf(address, sizeof address, "ws://127.0.0.11:%d", server.port);
     to.address = address;
     assert_int_equal(client_source_open(&to, &source, why), 1);
     options.robot = "droid", options.rtc = OPENPI_RTC_GUIDED, options.frozen_after = -1;

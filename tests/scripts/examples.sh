@@ -19,10 +19,11 @@ for python in python3 /usr/bin/python3; do
     break
 done
 
-# OPTIONS…: a server for a DROID arm with chunks of 12 steps, at $address.
+# OPTIONS…: a server for a DROID arm with chunks of 12 steps, at $address. Its address is its own: where it comes back on the same
+# port, no other test has taken that meanwhile.
 start() {
     : >"$box/log"                # without the lines of the server before
-    "$BUILD/openpi" serve --port "${port:-0}" "$@" --robot droid --threads 2 --steps 1 --horizon 12 --no-admin --log-format text \
+    "$BUILD/openpi" serve --host 127.0.0.12 --port "${port:-0}" "$@" --robot droid --threads 2 --steps 1 --horizon 12 --no-admin --log-format text \
         2>>"$box/log" &
     server=$!
     until grep -q 'ready on ws:' "$box/log"; do
@@ -47,13 +48,16 @@ must_move() {
 
 if [ -x "${ROBOT:-}" ]; then
     did=1
-    start --synthetic tiny
+    start --synthetic tiny --log-requests
     must_move 50
     # A server that drains and comes back on the same port: the robot connects again.
-    port=${address##*:}
+    port=${address##*:} answered=$(grep -c 'request answered' "$box/log")
     "$ROBOT" "$address" 50 150 >"$box/out" 2>"$box/said" &
     robot=$!
-    sleep 1
+    until [ "$(grep -c 'request answered' "$box/log")" -gt "$answered" ]; do
+        kill -0 "$robot" 2>/dev/null || { bad "the robot has ended: $(cat "$box/said")"; exit 1; }
+        sleep 0.1
+    done
     stop
     start --synthetic tiny
     port=
