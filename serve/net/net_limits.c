@@ -99,9 +99,13 @@ int net_count(const net *net, address_key key) {
     return count;
 }
 
+/* 1: it is not read now. */
+static int rests(const net_peer *peer) {
+    return peer->yields || (peer->close_code ? peer->floods : peer->held || peer->rest_ms > 0);
+}
+
 void peer_read_or_not(net_peer *peer) {
-    int rests = peer->close_code ? peer->floods : peer->held || peer->rest_ms > 0;
-    int reads = !rests && !peer->yields;
+    int reads = !rests(peer);
     if (reads) peer->heard_ms = peer->read_again_ms = clock_now();
     peer->pinged_ms = 0;
     peer->unasked |= reads;
@@ -144,11 +148,11 @@ static uint64_t other_bytes(const net_peer *peer) {
     return read > known ? read - known : 0;
 }
 
-/* The library may keep one read of a peer that was just held back. With TLS each record has bytes of its own:
- * as many as the messages are allowed. */
+/* The library may keep one read of a peer that is held back, or just was. With TLS each record has bytes of
+ * its own: as many as the messages are allowed. */
 static uint64_t other_allowed(const net_peer *peer, double now) {
     uint64_t allowed = PINGS * PING_BYTES;
-    if (now - peer->read_again_ms < SECOND_MS) allowed += READ_BYTES;
+    if (rests(peer) || now - peer->read_again_ms < SECOND_MS) allowed += READ_BYTES;
     if (lws_is_ssl(peer->wsi)) allowed += peer->data_bytes;
     return allowed;
 }

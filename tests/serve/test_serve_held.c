@@ -50,6 +50,35 @@ static void held_for_long(void **state) {
     assert_int_equal(served_wait(&server), AGAIN);
 }
 
+/* What a robot sent that was silent for long, and is not read while the device computes, is not taken for
+ * pings: the network library has it already, and looks at it when the robot is read again. */
+static void what_waits_is_no_ping(void **state) {
+    (void)state;
+    enum { LARGE = 60000 };
+    served server;
+    char *sent = calloc(1, LARGE);
+    assert_non_null(sent);
+    served_start(&server, &box, PATIENT, robot_args);
+    int idle = greet(server.port), robot = greet(server.port);
+    kill(server.pid, SIGWINCH);            /* its last second is over                                      */
+    kill(server.pid, SIGUSR1);             /* the device stands still                                      */
+    ws_turn(idle);
+    for (int i = 0; i < 2; i++) ws_send(robot, WS_BINARY, 1, request.data, request.size);
+    ws_send(robot, WS_BINARY, 1, sent, LARGE);                 /* no request                             */
+    await_stalled(&server, 1);
+    for (int i = 0; i < 2; i++) {
+        kill(server.pid, SIGWINCH);
+        ws_turn(idle);
+    }
+    kill(server.pid, SIGUSR2);             /* it runs                                                      */
+    for (int i = 0; i < 2; i++) free(ws_expect(robot, WS_BINARY).data);
+    free(ws_expect(robot, WS_TEXT).data);
+    free(sent);
+    close(robot);
+    close(idle);
+    served_stop(&server);
+}
+
 /* A frame that WebSocket does not have ends a connection while its request is computed. No reply comes after
  * the close: the next one's is there, and this one has nothing more to read. */
 static void no_reply_after_a_close(void **state) {
@@ -113,6 +142,7 @@ static void heads_have_their_time(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(held_for_long),
+                                       cmocka_unit_test(what_waits_is_no_ping),
                                        cmocka_unit_test(no_reply_after_a_close),
                                        cmocka_unit_test(heads_have_their_time)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
