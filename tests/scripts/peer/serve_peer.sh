@@ -82,7 +82,7 @@ serve() {
         else bad "$* with $python"; fi
         [ -z "${SIMPLE_CLIENT:-}" ] || simple_client "$python" "$1" "${to[@]}"
         [ "$1" = droid ] || continue
-        timeout 120 "$python" "$SOURCE/examples/rtc_client.py" --port "$port" --rate 50 --steps 60 "${to[@]}" ||
+        PYTHONPATH=$BUILD/python timeout 120 "$python" "$SOURCE/examples/rtc_client.py" --port "$port" --rate 50 --steps 60 "${to[@]}" ||
             bad "rtc_client.py with $python"
     done
     kill -TERM "$server"
