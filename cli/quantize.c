@@ -234,7 +234,8 @@ const verb verb_quantize = {
     .positional = "CHECKPOINT",
     .positional_max = 1,
     .description =
-        "Runs each group of products in each format of 8 bits alone, on observations of yours, and compares "
+        "Runs each group of products in each format of 8 bits alone, integers also with channels made alike "
+        "(+smooth), on observations of yours, and compares "
         "the actions with those of the same model without 8 bits on the same device. Of what saves the most "
         "for the least error a table is chosen whose predicted error is within the bounds; it is run as a "
         "whole, and groups are taken back until it is. The table goes to openpi-w8.json beside the "

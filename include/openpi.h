@@ -202,6 +202,9 @@ typedef enum openpi_weights {
  *   int8x8      8-bit integers, a scale an output; the product's rows too, a scale a row; not for heads
  *   e4m3        8-bit floats, a scale an output
  *
+ * "+smooth" after one of the last three: channels are made alike before weights become 8 bits, by factors
+ * that only a plan has (docs/w8.md). Without one it is refused; lists that are told have it.
+ *
  * "w8" and "w8=FILE" stand alone: the list that `openpi quantize` chose for this checkpoint, from
  * openpi-w8.json beside it or from FILE. Refused are a plan that is missing, edited, of another format, dtype
  * or other weights, one above its bound, and one whose stored observation, which is run when the engine

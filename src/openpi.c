@@ -142,8 +142,19 @@ static int report_loading(void *user, const char *what, uint64_t done, uint64_t 
     return o->cancel && o->cancel(o->progress_user);
 }
 
+/* Channels can only be smoothed where they were measured. */
+static openpi_status check_powers(const model_types *types, openpi_error *error) {
+    char text[FORMATS_TEXT];
+    if (types->powers || !formats_smooth(types)) return OPENPI_OK;
+    formats_write(types, text);
+    return report(error, OPENPI_BAD_ARGUMENT,
+                  "weights is %s, and smoothing takes a plan that openpi quantize has measured, expected w8 "
+                  "or a list without +smooth",
+                  text);
+}
+
 static openpi_status open_parts(openpi_engine *e, const char *path, const openpi_engine_options *o,
-                                openpi_error *error) {
+                                const int8_t *powers, openpi_error *error) {
     model_types types;
     const char *name = o->device ? o->device : "cpu";
     const backend *backend = find_backend(name);
@@ -160,6 +171,8 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     TRY(checkpoint_open_source(&source, &e->checkpoint, error));
     TRY(w8_take(&source, e->checkpoint, o->formats, e->dtype, o->accept_error, &e->w8, error));
     if (e->w8) TRY(engine_formats(e->dtype, o->weights, e->w8->formats, &types, error));
+    types.powers = e->w8 ? e->w8->powers : powers;
+    TRY(check_powers(&types, error));
     TRY(open_table(e, o->table, error));
     note_formats(e, &types);
     TRY(model_load(e->checkpoint, e->device, types, e->off, e->pool, report_loading, (void *)(uintptr_t)o,
@@ -172,6 +185,11 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
 
 openpi_status openpi_engine_open(const char *path, const openpi_engine_options *options,
                                  openpi_engine **engine, openpi_error *error) {
+    return engine_open(path, options, NULL, engine, error);
+}
+
+openpi_status engine_open(const char *path, const openpi_engine_options *options, const int8_t *powers,
+                          openpi_engine **engine, openpi_error *error) {
     openpi_engine_options own;
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     if (!engine) return report(error, OPENPI_BAD_ARGUMENT, "engine: the address for the engine is NULL");
@@ -188,7 +206,7 @@ openpi_status openpi_engine_open(const char *path, const openpi_engine_options *
     TRY(check_options(&own, path, error));
     openpi_engine *e = engine_new();
     if (!e) return report_no_memory(error, sizeof *e, "the engine");
-    openpi_status status = open_parts(e, path, &own, error);
+    openpi_status status = open_parts(e, path, &own, powers, error);
     if (status != OPENPI_OK) {
         openpi_engine_close(e);
         return status;

@@ -71,6 +71,11 @@ model_types engine_types(openpi_dtype type, openpi_weights weights);
 openpi_status engine_formats(openpi_dtype type, openpi_weights weights, const char *formats, model_types *out,
                              openpi_error *error);
 
+/* openpi_engine_open with powers of channels for groups that are smoothed (model/smoothing.h), which the
+ * caller keeps until it returns; NULL: a plan's. */
+openpi_status engine_open(const char *path, const openpi_engine_options *options, const int8_t *powers,
+                          openpi_engine **engine, openpi_error *error);
+
 /* w8.c. Where `formats` is "w8": reads the plan that it names. *plan NULL: it is another list, or none. */
 openpi_status w8_take(const checkpoint_source *source, const checkpoint *checkpoint, const char *formats,
                       openpi_dtype type, int accept, w8_plan **plan, openpi_error *error);

@@ -18,7 +18,7 @@ static int has_8_bits(product_format f) { return weight_formats[format_weights(f
 /* ---- reference ----------------------------------------------------------------------------------------- */
 
 static openpi_status run_reference(gate *g, run_facts *facts, openpi_error *error) {
-    const run_kind reference = {.name = "the reference"}, fp32 = {.name = "fp32", .fp32 = 1};
+    const run_kind reference = {.name = "the reference", .calibrate = 1}, fp32 = {.name = "fp32", .fp32 = 1};
     quantize_result *r = g->result;
     TRY(run_all(g, &reference, &g->reference, &g->other, facts, error));
     r->ms = r->ms_taken = facts->ms;
@@ -35,11 +35,21 @@ static int is_candidate(weight_group group, product_format format) {
     return group != GROUP_HEADS && has_8_bits(format);
 }
 
+/* Floats lose as much of a large channel as of a small one. */
+static int can_be_smoothed(product_format format) {
+    return format_weights(format) == WEIGHT_INT8 || format_weights(format) == WEIGHT_INT8_ROW;
+}
+
+static void candidate_text(const quantize_candidate *c, char *text, size_t size) {
+    snprintf(text, size, "%s=%s%s", weight_group_name(c->group), product_format_name(c->format),
+             c->smooth ? "+smooth" : "");
+}
+
 static openpi_status measure(gate *g, quantize_candidate *c, openpi_error *error) {
     char list[64];
     openpi_error why = OPENPI_ERROR_INIT;
     run_facts facts = {.ms = 0};
-    snprintf(list, sizeof list, "%s=%s", weight_group_name(c->group), product_format_name(c->format));
+    candidate_text(c, list, sizeof list);
     openpi_status status =
         run_all(g, &(run_kind){.name = list, .formats = list}, &g->last, NULL, &facts, &why);
     if (status == OPENPI_UNSUPPORTED || status == OPENPI_BAD_INPUT) {        /* no kernels, or an overflow */
@@ -58,11 +68,11 @@ static openpi_status measure(gate *g, quantize_candidate *c, openpi_error *error
 static openpi_status measure_all(gate *g, openpi_error *error) {
     quantize_result *r = g->result;
     for (int group = 0; group < GROUPS; group++)
-        for (int format = 0; format < FORMATS; format++) {
+        for (int i = 0; i < 2 * FORMATS; i++) {
             quantize_candidate *c = &r->candidates[r->candidate_count];
-            if (!is_candidate((weight_group)group, (product_format)format)) continue;
-            c->group = (weight_group)group;
-            c->format = (product_format)format;
+            product_format format = (product_format)(i / 2);
+            if (!is_candidate((weight_group)group, format) || (i % 2 && !can_be_smoothed(format))) continue;
+            *c = (quantize_candidate){.group = (weight_group)group, .format = format, .smooth = i % 2};
             r->candidate_count++;
             TRY(measure(g, c, error));
             if (g->options->on_candidate) g->options->on_candidate(g->options->on_candidate_user, c);
@@ -102,10 +112,11 @@ static void table_of(quantize_result *r, const choice_candidate *list, char text
     for (int i = 0; i < r->candidate_count; i++) {
         quantize_candidate *c = &r->candidates[i];
         c->dropped |= c->taken && !list[i].taken;
+        char entry[64];
         c->taken = list[i].taken;
+        candidate_text(c, entry, sizeof entry);
         if (c->taken)
-            used += snprintf(text + used, (size_t)(FORMATS_TEXT - used), "%s%s=%s", used ? "," : "",
-                             weight_group_name(c->group), product_format_name(c->format));
+            used += snprintf(text + used, (size_t)(FORMATS_TEXT - used), "%s%s", used ? "," : "", entry);
     }
 }
 
@@ -199,7 +210,9 @@ static openpi_status make_plan(gate *g, const run_facts *facts, openpi_error *er
                                      .synthetic = g->observations->synthetic,
                                      .bounds = r->bounds,
                                      .bound_count = r->bound_count,
-                                     .check = &check});
+                                     .check = &check,
+                                     .powers = strstr(facts->formats, "+smooth") ? r->powers : NULL,
+                                     .power_count = r->power_count});
     return r->plan ? OPENPI_OK : report_no_memory(error, 4096, "a weight plan");
 }
 
@@ -271,6 +284,8 @@ openpi_status quantize_run(const observations *observations, const quantize_opti
 void quantize_free(quantize_result *result) {
     json_decref(result->plan);
     result->plan = NULL;
+    free(result->powers);
+    result->powers = NULL;
 }
 
 openpi_status quantize_place(const char *checkpoint, const openpi_engine_options *engine, char path[W8_PATH],

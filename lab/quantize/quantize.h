@@ -1,7 +1,8 @@
 /* The gate: which groups of a checkpoint's products may have 8 bits, by measurement on a user's observations.
  *
  *   reference     in the engine's dtype, without 8 bits; beside it fp32 throughout, and other noise
- *   candidates    each group in each format of 8 bits, alone
+ *   calibration   how large channels are, by the reference's rows (calibrate.h)
+ *   candidates    each group in each format of 8 bits, alone; integers also smoothed (model/smoothing.h)
  *   choice        by predicted error and what is saved (choose.h)
  *   confirmed     the choice run as a whole; a table with less error is tried until every bound holds
  *
@@ -20,11 +21,12 @@ typedef enum quantize_save {
     QUANTIZE_BYTES,
 } quantize_save;
 
-enum { QUANTIZE_CANDIDATES = GROUPS * FORMATS, QUANTIZE_TRIES = 12 };
+enum { QUANTIZE_CANDIDATES = 2 * GROUPS * FORMATS, QUANTIZE_TRIES = 12 };
 
 typedef struct quantize_candidate {
     weight_group group;
     product_format format;
+    int smooth;                  /* 1: its channels are made alike                                        */
     int measured;                /* 0: refused, `why` says it                                             */
     char why[200];
     double ms_saved, bytes_saved;
@@ -74,6 +76,8 @@ typedef struct quantize_result {
     int observations, horizon, dims;
     openpi_engine_info info;     /* the reference's                                                       */
     char formats[FORMATS_TEXT];  /* the last try's                                                        */
+    int8_t *powers;              /* [power_count] of all channels                                         */
+    size_t power_count;
     json_t *plan;                /* w8_json of the last try; NULL: nothing has 8 bits                     */
 } quantize_result;
 

@@ -7,6 +7,8 @@
 #include "base/report.h"
 #include "checkpoint/identity.h"
 #include "lab/measure/figures.h"
+#include "lab/quantize/calibrate.h"
+#include "model/smoothing.h"
 #include "openpi_internal.h"
 
 enum { LEAST_CALLS = 5 };        /* that a median is made of                                              */
@@ -95,7 +97,7 @@ static openpi_status open_engine(runner *r, int rounded, openpi_error *error) {
     own.progress = o->progress;
     own.progress_user = o->progress_user;
     if (r->kind->fp32) own.dtype = OPENPI_F32;
-    return openpi_engine_open(o->checkpoint, &own, &r->engine, error);
+    return engine_open(o->checkpoint, &own, r->g->result->powers, &r->engine, error);
 }
 
 /* fp32 takes twice bf16's memory. Where there is none for its weights, bf16's stand for them. */
@@ -136,6 +138,34 @@ static openpi_status take_memory(runner *r, openpi_error *error) {
     return r->noise && r->ms ? OPENPI_OK : report_no_memory(error, (size_t)calls * 8, "a run");
 }
 
+/* ---- calibration --------------------------------------------------------------------------------------- */
+
+static openpi_status look_at_calls(runner *r, openpi_error *error) {
+    const chunks_shape *s = &r->g->shape;
+    int count = s->observations < CALIBRATE_MOST ? s->observations : CALIBRATE_MOST;
+    for (int i = 0; i < count; i++) {
+        r->calls = 0;
+        TRY(call(r, (int)((int64_t)i * s->observations / count), 0, &r->g->last, error));
+    }
+    return OPENPI_OK;
+}
+
+static openpi_status calibrate(runner *r, openpi_error *error) {
+    const quantize_options *o = r->g->options;
+    quantize_result *result = r->g->result;
+    const checkpoint_source source = {o->checkpoint, o->engine->synthetic, o->engine->adapter,
+                                      o->engine->without_lora, o->engine->missing_chunks_are_zero};
+    calibration c;
+    result->power_count = smooth_count(&r->engine->checkpoint->dims);
+    result->powers = malloc(result->power_count);
+    if (!result->powers) return report_no_memory(error, result->power_count, "the calibration");
+    openpi_status status = calibration_open(r->session, &c, error);
+    if (status == OPENPI_OK) status = look_at_calls(r, error);
+    if (status == OPENPI_OK) status = calibration_powers(&c, &source, result->powers, error);
+    calibration_close(&c);
+    return status;
+}
+
 openpi_status run_all(gate *g, const run_kind *kind, chunks *out, chunks *also, run_facts *facts,
                       openpi_error *error) {
     runner r = {.g = g, .kind = kind};
@@ -144,6 +174,7 @@ openpi_status run_all(gate *g, const run_kind *kind, chunks *out, chunks *also, 
     if (status == OPENPI_OK) status = open_session(&r, error);
     if (status == OPENPI_OK) status = answer(&r, out, also, facts, error);
     if (status == OPENPI_OK && facts) status = tell_facts(&r, facts, error);
+    if (status == OPENPI_OK && kind->calibrate) status = calibrate(&r, error);
     openpi_session_close(r.session);
     openpi_engine_close(r.engine);
     free(r.noise);

@@ -19,6 +19,7 @@ typedef struct run_kind {
     const char *name;            /* for progress: "ffn=int8"                                              */
     const char *formats;
     int fp32;
+    int calibrate;               /* 1: afterwards its rows are looked at: quantize_result.powers           */
 } run_kind;
 
 typedef struct run_facts {

@@ -60,13 +60,25 @@ int formats_have_8_bits(const model_types *types) {
     return found;
 }
 
+int formats_smooth(const model_types *types) {
+    int found = 0;
+    for (int g = 0; g < GROUPS; g++) found |= types->smooth[g];
+    return found;
+}
+
 /* ---- reading --------------------------------------------------------------------------------------- */
+
+#define SMOOTH_WORD "+smooth"
+
+/* A format as an entry names it. */
+typedef struct named_format {
+    int format, smooth;          /* format -1: not said                                                    */
+} named_format;
 
 /* What a list has said so far. */
 typedef struct reading {
     const char *list;
-    int all;                     /* a format, -1: not said                                                 */
-    int group[GROUPS];
+    named_format all, group[GROUPS];
 } reading;
 
 /* A word of a list, in place. */
@@ -92,36 +104,49 @@ static openpi_status refuse(const reading *r, word w, const char *what, const ch
     return guess_add(error, OPENPI_BAD_ARGUMENT, text, known);
 }
 
-static openpi_status read_format(const reading *r, word w, product_format *out, openpi_error *error) {
+/* Takes "+smooth" off the word's end. */
+static int take_smooth(word *w) {
+    int length = (int)sizeof SMOOTH_WORD - 1, there = w->length > length &&
+                 !memcmp(w->text + w->length - length, SMOOTH_WORD, (size_t)length);
+    if (there) w->length -= length;
+    return there;
+}
+
+static openpi_status read_format(const reading *r, word w, named_format *out, openpi_error *error) {
+    out->smooth = take_smooth(&w);
     int found = find(format_names, FORMATS, w), is_group = find(group_names, GROUPS, w) >= 0;
     if (found < 0 && is_group)
         return report(error, OPENPI_BAD_ARGUMENT, WEIGHTS "group %.*s is without a format, expected %.*s=%s",
                       r->list, w.length, w.text, w.length, w.text, known_formats);
     if (found < 0) return refuse(r, w, "format", known_formats, error);
-    *out = (product_format)found;
+    if (out->smooth && weight_formats[format_weights((product_format)found)].bits != 8)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      WEIGHTS "%s" SMOOTH_WORD ", expected int8, int8x8 or e4m3 before " SMOOTH_WORD, r->list,
+                      format_names[found]);
+    out->format = found;
     return OPENPI_OK;
 }
 
 static openpi_status read_group(reading *r, word name, word value, openpi_error *error) {
-    product_format chosen;
+    named_format chosen;
     int g = find(group_names, GROUPS, name);
     if (g < 0) return refuse(r, name, "group", known_groups, error);
     TRY(read_format(r, value, &chosen, error));
-    if (r->group[g] >= 0)
+    if (r->group[g].format >= 0)
         return report(error, OPENPI_BAD_ARGUMENT, WEIGHTS "group %s is there twice, expected once", r->list,
                       group_names[g]);
-    if (g == GROUP_HEADS && format_input(chosen) != INPUT_ACT)
+    if (g == GROUP_HEADS && (chosen.smooth || format_input((product_format)chosen.format) != INPUT_ACT))
         return report(error, OPENPI_BAD_ARGUMENT,
-                      WEIGHTS "heads=%s, expected bf16, f32, int8, e4m3 or file: rows of heads stay fp32",
-                      r->list, format_names[chosen]);
-    r->group[g] = (int)chosen;
+                      WEIGHTS "heads=%s%s, expected bf16, f32, int8, e4m3 or file: rows of heads stay fp32",
+                      r->list, format_names[chosen.format], chosen.smooth ? SMOOTH_WORD : "");
+    r->group[g] = chosen;
     return OPENPI_OK;
 }
 
 /* FORMAT or GROUP=FORMAT. */
 static openpi_status read_entry(reading *r, word entry, openpi_error *error) {
     const char *equals = memchr(entry.text, '=', (size_t)entry.length);
-    product_format chosen;
+    named_format chosen;
     if (!entry.length)
         return report(error, OPENPI_BAD_ARGUMENT,
                       WEIGHTS "an entry is empty, expected FORMAT or GROUP=FORMAT", r->list);
@@ -130,26 +155,30 @@ static openpi_status read_entry(reading *r, word entry, openpi_error *error) {
         return read_group(r, name, (word){equals + 1, entry.length - name.length - 1}, error);
     }
     TRY(read_format(r, entry, &chosen, error));
-    if (r->all >= 0)
+    if (r->all.format >= 0)
         return report(error, OPENPI_BAD_ARGUMENT,
                       WEIGHTS "two formats for all groups, %s and %s, expected one", r->list,
-                      format_names[r->all], format_names[chosen]);
-    r->all = (int)chosen;
+                      format_names[r->all.format], format_names[chosen.format]);
+    r->all = chosen;
     return OPENPI_OK;
 }
 
 openpi_status formats_parse(const char *list, model_types *types, openpi_error *error) {
-    reading r = {.list = list, .all = -1};
-    for (int g = 0; g < GROUPS; g++) r.group[g] = -1;
+    reading r = {.list = list, .all.format = -1};
+    for (int g = 0; g < GROUPS; g++) r.group[g].format = -1;
     for (const char *at = list;; at++) {
         word entry = {at, (int)strcspn(at, ",")};
         TRY(read_entry(&r, entry, error));
         at += entry.length;
         if (!*at) break;
     }
-    if (r.all >= 0) *types = formats_all(types->act, (product_format)r.all);
-    for (int g = 0; g < GROUPS; g++)
-        if (r.group[g] >= 0) types->group[g] = (product_format)r.group[g];
+    if (r.all.format >= 0) *types = formats_all(types->act, (product_format)r.all.format);
+    for (int g = 0; g < GROUPS; g++) {
+        if (r.all.smooth && g != GROUP_HEADS) types->smooth[g] = 1;
+        if (r.group[g].format < 0) continue;
+        types->group[g] = (product_format)r.group[g].format;
+        types->smooth[g] = r.group[g].smooth;
+    }
     return OPENPI_OK;
 }
 
@@ -159,7 +188,7 @@ void formats_write(const model_types *types, char text[FORMATS_TEXT]) {
     model_types plain = formats_all(types->act, types->all);
     int used = snprintf(text, FORMATS_TEXT, "%s", format_names[types->all]);
     for (int g = 0; g < GROUPS && used < FORMATS_TEXT; g++)
-        if (types->group[g] != plain.group[g])
-            used += snprintf(text + used, (size_t)(FORMATS_TEXT - used), ",%s=%s", group_names[g],
-                             format_names[types->group[g]]);
+        if (types->group[g] != plain.group[g] || types->smooth[g])
+            used += snprintf(text + used, (size_t)(FORMATS_TEXT - used), ",%s=%s%s", group_names[g],
+                             format_names[types->group[g]], types->smooth[g] ? SMOOTH_WORD : "");
 }

@@ -3,6 +3,7 @@
  *   "int8"                         all products but the heads
  *   "expert=int8,ffn=int8x8"       these groups; the others keep the default
  *   "bf16,expert=e4m3,heads=f32"   a format for all, and groups that differ from it
+ *   "ffn=int8x8+smooth"            channels are made alike first (smoothing.h), which takes a weight plan
  *
  * weights.c says which matrix is in which group. The embedding table is in none: prompts take rows of it and
  * nothing multiplies by it, so it is f32, bf16 or as in the file. */
@@ -48,6 +49,8 @@ typedef struct model_types {
     product_format all;          /* what groups have where nothing else was asked for; heads: FORMAT_FILE,
                                     or FORMAT_F32 where `all` is that                                      */
     product_format group[GROUPS];
+    int smooth[GROUPS];          /* 1: channels of its 8-bit products are made alike (smoothing.h)         */
+    const int8_t *powers;        /* by how much, while a model loads; the caller's. NULL: none are known   */
 } model_types;
 
 const char *product_format_name(product_format format);
@@ -66,5 +69,7 @@ void formats_write(const model_types *types, char text[FORMATS_TEXT]);
 product_format formats_embedding(const model_types *types);
 /* 1: a group has 8 bits. */
 int formats_have_8_bits(const model_types *types);
+/* 1: a group is smoothed. */
+int formats_smooth(const model_types *types);
 
 #endif

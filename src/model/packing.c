@@ -8,6 +8,8 @@
  * A device that can generate synthetic matrices itself does, without tasks. */
 #include "model/packing.h"
 
+#include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +17,7 @@
 #include "base/report.h"
 #include "checkpoint/damage.h"
 #include "model/chains.h"
+#include "ops/scalar.h"
 
 enum { BLOCKS_PER_TASK = 8, SLICES = 64 };
 
@@ -54,6 +57,29 @@ static int smaller(int a, int b) { return a < b ? a : b; }
 
 static size_t align_64(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
 
+/* 2^power, |power| <= 126 */
+static float power_of_two(int power) {
+    uint32_t bits = (uint32_t)(127 + power) << 23;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Logical rows row … row+count-1, in place. */
+static void scale_rows(const matrix_job *job, dtype type, int row, int count, void *values) {
+    int k = job->matrix->k;
+    for (int r = 0; r < count; r++) {
+        int whole = scaling_power(&job->by_row, row + r);
+        for (int i = 0; i < k; i++) {
+            int power = whole + scaling_power(&job->by_column, i);
+            size_t at = (size_t)r * (size_t)k + (size_t)i;
+            if (power) store(values, type, at, load(values, type, at) * power_of_two(power));
+        }
+    }
+}
+
+static int is_scaled(const matrix_job *job) { return job->by_row.powers || job->by_column.powers; }
+
 /* Logical rows of a job as format->source, wherever they lie. Whole rows of a tensor are read at once. */
 static void read_values(const row_source *source, int row, int count, void *out) {
     const matrix_job *job = source->job;
@@ -70,6 +96,7 @@ static void read_values(const row_source *source, int row, int count, void *out)
             int64_t at = (int64_t)(row - first) * job->row_length + job->column, elements = (int64_t)rows * k;
             tensor_read(t, type, at, elements, out);
             if (!tensor_is_generated(t)) damage_look(type, out, (size_t)elements, source->damaged);
+            if (is_scaled(job)) scale_rows(job, type, row, rows, out);
             out = (char *)out + (size_t)elements * dtype_bytes(type);
             row += rows;
             count -= rows;
@@ -127,7 +154,7 @@ static void pack_task(void *argument, int task, int worker) {
 
 /* 1: nothing of it is stored, and the device can make it itself. */
 static int is_generated(const device *device, const matrix_job *job) {
-    int generated = device->backend->matrix_generate != NULL && !job->computed &&
+    int generated = device->backend->matrix_generate != NULL && !job->computed && !is_scaled(job) &&
                     !weight_formats[job->matrix->type].encode;
     for (int i = 0; i < job->part_count; i++) generated &= tensor_is_generated(job->parts[i]);
     return generated;
@@ -307,6 +334,14 @@ openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, p
     return status;
 }
 
+/* A gain 1 + w becomes by·(1 + w). */
+static void scale_vector(const scaling *s, float *values, int count) {
+    for (int i = 0; s->powers && i < count; i++) {
+        double by = ldexp(1, scaling_power(s, i)), one = i < s->plus_one;
+        values[i] = (float)(by * (one + (double)values[i]) - one);
+    }
+}
+
 openpi_status pack_vectors(device *device, const vector_job *jobs, int count, atomic_int *damaged,
                            openpi_error *error) {
     int longest = 0;
@@ -322,6 +357,7 @@ openpi_status pack_vectors(device *device, const vector_job *jobs, int count, at
         float *to = row;
         for (int part = 0; part < job->part_count; to += job->parts[part++]->count)
             tensor_read_f32(job->parts[part], 0, job->parts[part]->count, to);
+        scale_vector(&job->by, row, job->part_count ? job->count : 0);
         const float *values = job->computed ? job->computed : row;
         damage_look(DTYPE_F32, values, (size_t)job->count, damaged);
         status = device->backend->upload(device, job->to, values, (size_t)job->count * sizeof(float), error);

@@ -12,11 +12,24 @@
 
 enum { JOB_PARTS = GENERATED_PARTS };
 
+/* Elements first … end-1 of a row or a column times 2^(sign·powers), whose `count` numbers repeat. */
+typedef struct scaling {
+    const int8_t *powers;                  /* NULL: nothing changes                                         */
+    int count, first, end, sign;
+    int plus_one;                          /* the first of this many elements are gains of 1 + w            */
+} scaling;
+
+/* The power of element i. */
+static inline int scaling_power(const scaling *s, int i) {
+    return s->powers && i >= s->first && i < s->end ? s->sign * s->powers[(i - s->first) % s->count] : 0;
+}
+
 typedef struct matrix_job {
     matrix *matrix;                        /* n and k count the parts' rows, and the columns taken          */
     const tensor *parts[JOB_PARTS];
     int rows[JOB_PARTS], part_count;
     int column, row_length;                /* first column taken; columns a row has in the file             */
+    scaling by_row, by_column;             /* what their elements are multiplied by                         */
     const float *computed;                 /* [n][k], and no parts; NULL: none                              */
     void *to;
     void *scales_to;                       /* on the device; NULL: the format has none                      */
@@ -25,6 +38,7 @@ typedef struct matrix_job {
 typedef struct vector_job {
     const tensor *parts[JOB_PARTS];
     int part_count, count;                 /* count: elements of all parts                                  */
+    scaling by;                            /* what their elements are multiplied by                         */
     const float *computed;                 /* [count], and no parts; NULL: none                             */
     void *to;
 } vector_job;

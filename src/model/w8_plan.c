@@ -13,6 +13,7 @@
 #include "checkpoint/home.h"
 #include "checkpoint/identity.h"
 #include "model/model.h"
+#include "model/smoothing.h"
 #include "model/w8_parts.h"
 #include "ops/limits.h"
 
@@ -170,7 +171,21 @@ static openpi_status read_check(w8_plan *p, openpi_error *error) {
     return read_numbers(p, check, error);
 }
 
-static openpi_status read_table(w8_plan *p, dtype act, openpi_error *error) {
+/* Powers of all channels, a byte each, where a group is smoothed. */
+static openpi_status read_powers(w8_plan *p, const openpi_dims *dims, const model_types *types,
+                                 openpi_error *error) {
+    const char *text = json_string_value(json_object_get(p->root, "smoothing"));
+    size_t count = smooth_count(dims);
+    if (!formats_smooth(types)) return OPENPI_OK;
+    p->powers = malloc(count);
+    if (!p->powers) return report_no_memory(error, count, "a plan's smoothing");
+    if (!text || !base64_bytes(text, p->powers, count)) return wrong(p, "smoothing", error);
+    for (size_t i = 0; i < count; i++)
+        if (abs(p->powers[i]) > SMOOTH_MOST) return wrong(p, "smoothing", error);
+    return OPENPI_OK;
+}
+
+static openpi_status read_table(w8_plan *p, const openpi_dims *dims, dtype act, openpi_error *error) {
     const char *of = act == DTYPE_F32 ? "f32" : "bf16", *type = NULL;
     model_types types = formats_all(act, FORMAT_BF16);
     TRY(json_get_string(p->root, "formats", p->path, &p->formats, error));
@@ -180,6 +195,7 @@ static openpi_status read_table(w8_plan *p, dtype act, openpi_error *error) {
     TRY(json_get_bool(p->root, "synthetic", p->path, &p->synthetic, error));
     if (!p->formats || !p->path_name || !type) return wrong(p, "formats", error);
     TRY(formats_parse(p->formats, &types, error));
+    TRY(read_powers(p, dims, &types, error));
     if (!strcmp(type, of)) return OPENPI_OK;
     return report(error, OPENPI_BAD_ARGUMENT, "%s: was measured with %s activations, and dtype is %s",
                   p->path, type, of);
@@ -227,7 +243,7 @@ static openpi_status read_all(w8_plan *p, const checkpoint *checkpoint, dtype ac
     TRY(json_read(p->path, &p->root, error));
     TRY(check_seal(p, error));
     TRY(check_identity(p, checkpoint, error));
-    TRY(read_table(p, act, error));
+    TRY(read_table(p, &checkpoint->dims, act, error));
     TRY(read_bounds(p, error));
     TRY(read_check(p, error));
     return accept ? OPENPI_OK : check_bounds(p, error);
@@ -256,6 +272,7 @@ void w8_close(w8_plan *p) {
     free(p->tokens);
     free(p->state);
     free(p->actions);
+    free(p->powers);
     json_decref(p->root);
     free(p);
 }

@@ -46,6 +46,7 @@ typedef struct w8_plan {
     void *pictures[OPENPI_CAMERAS];
     int32_t *tokens;
     float *state, *actions;
+    int8_t *powers;              /* smooth_count, NULL where no group is smoothed (smoothing.h)            */
 } w8_plan;
 
 /* 1: a list of formats that is "w8" or "w8=FILE". */
@@ -66,8 +67,8 @@ double w8_distance(const w8_check *check, const float *actions);
 /* Is the distance that was found when the stored observation ran again within 10 % of what was recorded? */
 openpi_status w8_judge(const w8_plan *plan, double found, const char *source, openpi_error *error);
 
-/* {"checkpoint", "formats", "dtype", "path", "observations", "synthetic", "bounds", "check"}: a new
- * reference, NULL: out of memory. */
+/* {"checkpoint", "formats", "dtype", "path", "observations", "synthetic", "bounds", "check"} and
+ * "smoothing", where there is any: a new reference, NULL: out of memory. */
 typedef struct w8_contents {
     const char *identity, *formats, *path_name;
     dtype act;
@@ -75,6 +76,8 @@ typedef struct w8_contents {
     const w8_bound *bounds;
     int bound_count;
     const w8_check *check;
+    const int8_t *powers;        /* [power_count], NULL where no group is smoothed                         */
+    size_t power_count;
 } w8_contents;
 json_t *w8_json(const w8_contents *contents);
 /* Adds "digest" and gives the file's text, malloc; NULL: out of memory. */

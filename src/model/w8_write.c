@@ -52,15 +52,25 @@ static json_t *check_json(const w8_check *c) {
                      floats(c->actions, (size_t)c->horizon * OPENPI_ACTION_DIM), "images", pictures(s));
 }
 
+/* NULL: out of memory. */
+static json_t *add_powers(json_t *root, const w8_contents *c) {
+    char *text = base64_text(c->powers, c->power_count);
+    int added = root && text && !json_object_set_new(root, "smoothing", json_string(text));
+    free(text);
+    if (!added) json_decref(root);
+    return added ? root : NULL;
+}
+
 json_t *w8_json(const w8_contents *c) {
     json_t *bounds = json_array();
     for (int i = 0; i < c->bound_count; i++)
         json_array_append_new(bounds, json_pack("{s:s,s:f,s:f}", "what", c->bounds[i].what, "limit",
                                                 c->bounds[i].limit, "found", c->bounds[i].found));
-    return json_pack("{s:s,s:s,s:s,s:s,s:i,s:b,s:o,s:o}", "checkpoint", c->identity, "formats", c->formats,
-                     "dtype", c->act == DTYPE_F32 ? "f32" : "bf16", "path", c->path_name, "observations",
-                     c->observations, "synthetic", c->synthetic, "bounds", bounds, "check",
-                     check_json(c->check));
+    json_t *root = json_pack("{s:s,s:s,s:s,s:s,s:i,s:b,s:o,s:o}", "checkpoint", c->identity, "formats",
+                             c->formats, "dtype", c->act == DTYPE_F32 ? "f32" : "bf16", "path", c->path_name,
+                             "observations", c->observations, "synthetic", c->synthetic, "bounds", bounds,
+                             "check", check_json(c->check));
+    return c->powers ? add_powers(root, c) : root;
 }
 
 char *w8_text(json_t *root) {

@@ -4,6 +4,7 @@
  * lay_out() names every weight once and runs twice: to measure, then to bind addresses and collect jobs.
  * While it measures, a weight is its place in the block and not NULL, since a device decides what to prepare
  * by what a layer has (a bias, a norm). */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "model/merged.h"
 #include "model/model.h"
 #include "model/packing.h"
+#include "model/smoothing.h"
 #include "checkpoint/tensor_names.h"
 
 #define FIRST_PLACE ((char *)(uintptr_t)ARENA_ALIGN)
@@ -26,6 +28,9 @@ typedef struct loader {
     vector_job *vectors;
     int matrix_count, vector_count;
     weight_group group;                    /* which the matrices that are named next belong to              */
+    smooth_tower tower;                    /* and their tower and layer                                     */
+    int layer;
+    scaling by_row, by_column;             /* the next matrix's alone                                       */
     merged merged;                         /* π0's, where they are merged                                   */
 } loader;
 
@@ -68,9 +73,33 @@ static const float *add_vector(loader *l, vector_job job) {
     return job.to;
 }
 
+/* How a set's channels change, which are elements first … end-1 of a row, a column or a vector. */
+static scaling scaled(const loader *l, smooth_set set, int sign, int first, int end) {
+    const model *m = l->model;
+    const int8_t *powers = m->types.powers;
+    int count = smooth_channels(&m->dims, l->tower, set);
+    if (!powers || !count || !smooth_asked(&m->types, l->tower, set)) return (scaling){.count = 0};
+    return (scaling){.powers = powers + smooth_at(&m->dims, l->tower, l->layer, set),
+                     .count = count,
+                     .first = first,
+                     .end = end,
+                     .sign = sign};
+}
+
+static scaling divided(const loader *l, smooth_set set, int first, int end) {
+    return scaled(l, set, -1, first, end);
+}
+
+/* All columns of the next matrix. */
+static void multiply_columns(loader *l, smooth_set set) { l->by_column = scaled(l, set, 1, 0, INT_MAX); }
+
 static void take_matrix(loader *l, matrix *out, matrix_form form, int heads, const char *base,
                         matrix_parts parts) {
-    matrix_job job = {.matrix = out, .part_count = parts.count, .column = parts.column};
+    matrix_job job = {.matrix = out,
+                      .part_count = parts.count,
+                      .column = parts.column,
+                      .by_row = l->by_row,
+                      .by_column = l->by_column};
     weight_group group = parts.head ? GROUP_HEADS : l->group;
     product_format format = l->model->types.group[group];
     int all_bf16 = 1, n = 0;
@@ -92,11 +121,13 @@ static void take_matrix(loader *l, matrix *out, matrix_form form, int heads, con
                     .heads = heads,
                     .head_dim = form == MATRIX_QKV ? l->model->dims.head_dim : 0,
                     .raw = !on(l, SWITCH_PACKED_WEIGHTS)};
+    l->by_row = l->by_column = (scaling){.count = 0};
     add_matrix(l, job, &l->model->group_bytes[group]);
 }
 
-static const float *take_vector(loader *l, const char *base, const char *const *names, int count) {
-    vector_job job = {.part_count = count};
+static const float *take_vector(loader *l, const char *base, const char *const *names, int count,
+                                scaling by) {
+    vector_job job = {.part_count = count, .by = by};
     char name[2 * NAME];
     for (int i = 0; i < count; i++) {
         snprintf(name, sizeof name, "%s%s", base, names[i]);
@@ -107,7 +138,22 @@ static const float *take_vector(loader *l, const char *base, const char *const *
 }
 
 static const float *vector(loader *l, const char *base, const char *name) {
-    return take_vector(l, base, &name, 1);
+    return take_vector(l, base, &name, 1, (scaling){.count = 0});
+}
+
+/* The weight or bias of a norm. one: the weight's gain is 1 + w. */
+static const float *norm_vector(loader *l, const char *base, const char *name, smooth_set set, int one) {
+    scaling by = divided(l, set, 0, INT_MAX);
+    by.plus_one = one ? INT_MAX : 0;
+    return take_vector(l, base, &name, 1, by);
+}
+
+/* Bias of an adaptive norm's matrix: scale, to which 1 is added, shift, gate. */
+static const float *ada_bias(loader *l, const char *base, const char *name, smooth_set set) {
+    int width = l->model->dims.expert_width;
+    scaling by = divided(l, set, 0, 2 * width);
+    by.plus_one = width;
+    return take_vector(l, base, &name, 1, by);
 }
 
 static void linear(loader *l, matrix *out, const char *base, const char *name) {
@@ -125,15 +171,22 @@ static void stacked(loader *l, matrix *whole, matrix *parts, int together, matri
         take_matrix(l, whole, form, heads, base, names);
         return;
     }
-    for (int i = 0; i < names.count; i++) linear(l, &parts[i], base, names.names[i]);
+    scaling rows = l->by_row, columns = l->by_column;
+    for (int i = 0; i < names.count; i++) {
+        l->by_row = rows;
+        l->by_column = columns;
+        linear(l, &parts[i], base, names.names[i]);
+        rows.first -= parts[i].n;
+        rows.end -= parts[i].n;
+    }
 }
 
-static norm layer_norm(loader *l, const char *base, const char *name) {
+static norm layer_norm(loader *l, const char *base, const char *name, smooth_set set) {
     char weight[NAME], bias[NAME];
     snprintf(weight, sizeof weight, "%s.weight", name);
     snprintf(bias, sizeof bias, "%s.bias", name);
-    const float *w = vector(l, base, weight);
-    return (norm){NORM_LAYER, w, vector(l, base, bias), 1e-6f};
+    const float *w = norm_vector(l, base, weight, set, 0);
+    return (norm){NORM_LAYER, w, norm_vector(l, base, bias, set, 0), 1e-6f};
 }
 
 static void lay_out_vision(loader *l) {
@@ -146,55 +199,77 @@ static void lay_out_vision(loader *l) {
     m->position = vector(l, TOWER, "embeddings.position_embedding.weight");
     for (int i = 0; i < m->dims.vision_depth; i++) {
         vision_layer *v = &m->vision[i];
+        int width = m->dims.vision_width;
         snprintf(base, sizeof base, TOWER "encoder.layers.%d.", i);
-        v->norm1 = layer_norm(l, base, "layer_norm1");
-        v->norm2 = layer_norm(l, base, "layer_norm2");
+        l->tower = SMOOTH_VISION;
+        l->layer = i;
+        v->norm1 = layer_norm(l, base, "layer_norm1", SMOOTH_NORM1);
+        v->norm2 = layer_norm(l, base, "layer_norm2", SMOOTH_NORM2);
+        multiply_columns(l, SMOOTH_NORM1);
+        l->by_row = divided(l, SMOOTH_VALUES, 2 * width, 3 * width);
         stacked(l, &v->qkv, v->qkv_parts, on(l, SWITCH_FUSED_QKV), MATRIX_PLAIN, 0, base,
                 (matrix_parts){{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, 3, 0, 0, 0});
         v->qkv_bias = take_vector(
             l, base,
-            (const char *[]){"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"}, 3);
+            (const char *[]){"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"}, 3,
+            divided(l, SMOOTH_VALUES, 2 * width, 3 * width));
+        multiply_columns(l, SMOOTH_VALUES);
         linear(l, &v->out, base, "self_attn.out_proj");
         v->out_bias = vector(l, base, "self_attn.out_proj.bias");
+        multiply_columns(l, SMOOTH_NORM2);
         linear(l, &v->fc1, base, "mlp.fc1");
         v->fc1_bias = vector(l, base, "mlp.fc1.bias");
         linear(l, &v->fc2, base, "mlp.fc2");
         v->fc2_bias = vector(l, base, "mlp.fc2.bias");
     }
-    m->vision_norm = layer_norm(l, TOWER, "post_layernorm");
+    m->vision_norm = layer_norm(l, TOWER, "post_layernorm", SMOOTH_SETS);
     linear(l, &m->projector, PROJECTOR, "");
     m->projector_bias = vector(l, PROJECTOR, ".bias");
+}
+
+/* The matrix of an adaptive norm: rows of scale, shift and gate. */
+static void ada(loader *l, matrix *out, const char *base, const char *name, smooth_set set) {
+    l->by_row = divided(l, set, 0, 2 * l->model->dims.expert_width);
+    take_matrix(l, out, MATRIX_PLAIN, 0, base, (matrix_parts){{name}, 1, 0, 0, 1});
 }
 
 /* only_kv: the last prefix layer, of which only K and V are used. expert: else the prefix. */
 static void lay_out_gemma(loader *l, gemma_layer *g, const char *base, int expert, int only_kv) {
     int heads = l->model->dims.heads, together = on(l, SWITCH_FUSED_QKV);
-    int ada = expert && variant_of(l->model->variant)->adaptive_norms;
+    int adaptive = expert && variant_of(l->model->variant)->adaptive_norms;
     /* RoPE is inside the product, or an operation of its own. */
     matrix_form form = on(l, SWITCH_FUSED_POINTWISE) ? MATRIX_QKV : MATRIX_PLAIN;
+    const openpi_dims *dims = &l->model->dims;
+    int mlp = expert ? dims->expert_mlp : dims->mlp, before_v = ((only_kv ? 0 : heads) + 1) * dims->head_dim;
     l->group = expert ? GROUP_EXPERT : GROUP_ATTENTION;
+    l->tower = expert ? SMOOTH_EXPERT : SMOOTH_PREFIX;
+    multiply_columns(l, SMOOTH_NORM1);
+    l->by_row = divided(l, SMOOTH_VALUES, before_v, INT_MAX);
     if (only_kv)
         stacked(l, &g->qkv, g->qkv_parts + 1, together, form, 0, base,
                 (matrix_parts){{"self_attn.k_proj", "self_attn.v_proj"}, 2, 0, 0, 0});
     else
         stacked(l, &g->qkv, g->qkv_parts, together, form, heads, base,
                 (matrix_parts){{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, 3, 0, 0, 0});
-    if (ada) {
-        take_matrix(l, &g->ada_in, MATRIX_PLAIN, 0, base,
-                    (matrix_parts){{"input_layernorm.dense"}, 1, 0, 0, 1});
-        take_matrix(l, &g->ada_post, MATRIX_PLAIN, 0, base,
-                    (matrix_parts){{"post_attention_layernorm.dense"}, 1, 0, 0, 1});
-        g->ada_in_bias = vector(l, base, "input_layernorm.dense.bias");
-        g->ada_post_bias = vector(l, base, "post_attention_layernorm.dense.bias");
+    if (adaptive) {
+        ada(l, &g->ada_in, base, "input_layernorm.dense", SMOOTH_NORM1);
+        ada(l, &g->ada_post, base, "post_attention_layernorm.dense", SMOOTH_NORM2);
+        g->ada_in_bias = ada_bias(l, base, "input_layernorm.dense.bias", SMOOTH_NORM1);
+        g->ada_post_bias = ada_bias(l, base, "post_attention_layernorm.dense.bias", SMOOTH_NORM2);
     } else {
-        g->norm_in = vector(l, base, "input_layernorm.weight");
+        g->norm_in = norm_vector(l, base, "input_layernorm.weight", SMOOTH_NORM1, 1);
     }
     if (only_kv) return;
-    if (!ada) g->norm_post = vector(l, base, "post_attention_layernorm.weight");
+    if (!adaptive)
+        g->norm_post = norm_vector(l, base, "post_attention_layernorm.weight", SMOOTH_NORM2, 1);
+    multiply_columns(l, SMOOTH_VALUES);
     linear(l, &g->o, base, "self_attn.o_proj");
     l->group = expert ? GROUP_EXPERT : GROUP_FFN;
+    multiply_columns(l, SMOOTH_NORM2);
+    l->by_row = divided(l, SMOOTH_HIDDEN, mlp, INT_MAX);
     stacked(l, &g->gate_up, g->gate_up_parts, on(l, SWITCH_FUSED_GATE_UP), MATRIX_GATED, 0, base,
             (matrix_parts){{"mlp.gate_proj", "mlp.up_proj"}, 2, 0, 0, 0});
+    multiply_columns(l, SMOOTH_HIDDEN);
     linear(l, &g->down, base, "mlp.down_proj");
 }
 
@@ -285,10 +360,12 @@ static void lay_out(loader *l) {
     lay_out_embedding(l);
     for (int i = 0; i < depth; i++) {
         snprintf(base, sizeof base, LANGUAGE "layers.%d.", i);
+        l->layer = i;
         lay_out_gemma(l, &m->prefix[i], base, 0, i == depth - 1 && on(l, SWITCH_DEAD_WORK_REMOVAL));
     }
     for (int i = 0; i < depth; i++) {
         snprintf(base, sizeof base, EXPERT_MODEL "layers.%d.", i);
+        l->layer = i;
         lay_out_gemma(l, &m->expert[i], base, 1, 0);
     }
     if (adaptive) {
@@ -331,6 +408,7 @@ static openpi_status load(loader *l, pool *pool, load_progress progress, void *u
     atomic_int damaged = 0;
     TRY(pack_vectors(m->device, l->vectors, l->vector_count, &damaged, error));
     TRY(pack_matrices(m->device, l->matrices, l->matrix_count, pool, progress, user, &damaged, error));
+    m->types.powers = NULL;
     TRY(prepare(m, error));
     TRY(tensors_check(m->checkpoint->tensors, error));
     return atomic_load(&damaged)

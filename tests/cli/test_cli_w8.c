@@ -183,6 +183,27 @@ static void sealed_nonsense_is_refused(void **state) {
     }
 }
 
+/* A smoothed table opens by its plan's powers alone. */
+static void powers_come_with_the_plan(void **state) {
+    (void)state;
+    size_t bytes;
+    assert_int_equal(run("quantize ck " SMALL " --synthetic 1 --weights ffn=int8x8+smooth --out s.json"), 0);
+    must_open("s.json", 0, "weights are bf16,ffn=int8x8+smooth");
+    must_refuse(RUN("--weights ffn=int8x8+smooth"), "smoothing takes a plan that openpi quantize");
+    for (int i = 0; i < 3; i++) {
+        json_t *root = load("s.json");
+        char *text = strdup(word(root, "smoothing"));
+        bytes = strlen(text);
+        if (i == 0) json_object_del(root, "smoothing");
+        if (i == 1) text[bytes - 4] = 0;
+        if (i == 2) memcpy(text, "/3//", 4);               /* -1, 127, -1                                 */
+        if (i) json_object_set_new(root, "smoothing", json_string(text));
+        seal(root, "odd.json");
+        free(text);
+        must_not_open("odd.json", "\"smoothing\" is missing or not what a plan has there");
+    }
+}
+
 /* ---- errors ------------------------------------------------------------------------------------------- */
 
 /* The stored observation: recorded as better and as worse than it is. */
@@ -258,6 +279,7 @@ int main(void) {
         cmocka_unit_test(other_weights_of_the_same_sizes_are_foreign),
         cmocka_unit_test(cut_and_edited_plans_are_refused),
         cmocka_unit_test(sealed_nonsense_is_refused),
+        cmocka_unit_test(powers_come_with_the_plan),
         cmocka_unit_test(an_error_that_is_not_reproduced_is_refused),
         cmocka_unit_test(a_plan_above_its_bound_needs_a_word),
         cmocka_unit_test(observations_are_asked_for),

@@ -40,6 +40,9 @@ static void lists_are_read_and_written(void **state) {
         {OPENPI_BF16, "expert=int8,ffn=int8x8", "bf16,ffn=int8x8,expert=int8"},
         {OPENPI_BF16, "expert=bf16", "bf16"},
         {OPENPI_BF16, "heads=f32,e4m3,vision=bf16", "e4m3,vision=bf16,heads=f32"},
+        {OPENPI_BF16, "ffn=int8x8+smooth,expert=int8", "bf16,ffn=int8x8+smooth,expert=int8"},
+        {OPENPI_BF16, "int8+smooth,expert=bf16",
+         "int8,vision=int8+smooth,attention=int8+smooth,ffn=int8+smooth,expert=bf16"},
         {OPENPI_BF16, "int8x8,vision=int8,attention=e4m3,ffn=f32,expert=file,heads=e4m3",
          "int8x8,vision=int8,attention=e4m3,ffn=f32,expert=file,heads=e4m3"},
     };
@@ -71,6 +74,10 @@ static void wrong_lists_are_refused(void **state) {
         {"int8,bf16", "two formats for all groups, int8 and bf16, expected one"},
         {"", "an entry is empty, expected FORMAT or GROUP=FORMAT"},
         {"int8,", "an entry is empty"},
+        {"ffn=bf16+smooth", "bf16+smooth, expected int8, int8x8 or e4m3 before +smooth"},
+        {"ffn=+smooth", formats},
+        {"ffn=int8+smoth", formats},
+        {"heads=int8+smooth", "heads=int8+smooth, expected bf16, f32, int8, e4m3 or file"},
         {"heads=int8x8", "heads=int8x8, expected bf16, f32, int8, e4m3 or file: rows of heads stay fp32"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
