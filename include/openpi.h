@@ -941,15 +941,16 @@ OPENPI_API openpi_status openpi_session_run_many(openpi_session *session, const 
  * or run of the session. With steps 0 to N the chunks are those of openpi_session_run_many, bit for bit, and
  * so they are where the N steps are made in several calls.
  *
- *   x  [B][chunks][H][32], in and out; finite, else OPENPI_BAD_INPUT. After a failure x is as it was.
+ *   x      [count][H][32], in and out; finite, else OPENPI_BAD_INPUT. After a failure x is as it was
+ *   count  batch * chunks of the prefix
  *
- * openpi_session_denoise without a prefix, and steps that are none of the session's, are
- * OPENPI_BAD_ARGUMENT. Observers see neither. */
+ * OPENPI_BAD_ARGUMENT: there is no prefix, count is another, steps are none of the session's. Observers see
+ * neither function. */
 OPENPI_API openpi_status openpi_session_prefix(openpi_session *session, const openpi_sample *samples,
                                                int batch, int chunks, openpi_timing *timing,
                                                openpi_error *error);
-OPENPI_API openpi_status openpi_session_denoise(openpi_session *session, float *x, int from, int to,
-                                                openpi_timing *timing, openpi_error *error);
+OPENPI_API openpi_status openpi_session_denoise(openpi_session *session, float *x, int count, int from,
+                                                int to, openpi_timing *timing, openpi_error *error);
 
 /* Fills *sample for openpi_session_run. Its pointers are the request's and valid until the next prepare or
  * close. If nothing was prepared or the last prepare failed: OPENPI_BAD_ARGUMENT. */

@@ -494,7 +494,7 @@ openpi_status openpi_session_prefix(openpi_session *s, const openpi_sample *samp
     return OPENPI_OK;
 }
 
-static openpi_status check_steps(const openpi_session *s, const float *x, int from, int to,
+static openpi_status check_steps(const openpi_session *s, const float *x, int count, int from, int to,
                                  openpi_error *error) {
     int steps = s->options.steps, chunks = s->kept.batch * s->kept.chunks;
     if (!x) return report(error, OPENPI_BAD_ARGUMENT, "session denoise: x is NULL");
@@ -505,26 +505,30 @@ static openpi_status check_steps(const openpi_session *s, const float *x, int fr
     if (!chunks)
         return report(error, OPENPI_BAD_ARGUMENT,
                       "session denoise: there is no prefix, expected openpi_session_prefix before it");
+    if (count != chunks)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "session denoise: x has %d chunks, expected %d: the prefix is of %d samples with %d "
+                      "each",
+                      count, chunks, s->kept.batch, s->kept.chunks);
     for (int c = 0; c < chunks; c++)
         TRY(check_finite("x", c, x + (size_t)c * chunk_numbers(s), chunk_numbers(s), error));
     return OPENPI_OK;
 }
 
-openpi_status openpi_session_denoise(openpi_session *s, float *x, int from, int to, openpi_timing *timing,
-                                     openpi_error *error) {
+openpi_status openpi_session_denoise(openpi_session *s, float *x, int count, int from, int to,
+                                     openpi_timing *timing, openpi_error *error) {
     openpi_timing t = OPENPI_TIMING_INIT;
     double start = clock_ms();
     TRY(begin_part(s, "session denoise", timing, error));
-    TRY(check_steps(s, x, from, to, error));
-    int chunks = s->kept.batch * s->kept.chunks;
+    TRY(check_steps(s, x, count, from, to, error));
     if (from && !s->kept.has_state) {                  /* K and V of the state token come with step 0       */
-        fill_noise(s, chunks, x);
+        fill_noise(s, count, x);
         TRY(run_steps(s, 0, 1, &t, error));
     }
-    fill_noise(s, chunks, x);
+    fill_noise(s, count, x);
     TRY(!from && to == s->options.steps ? run_denoise(s, &t, timing != NULL, error)
                                         : run_steps(s, from, to, &t, error));
-    TRY(copy_actions(s, chunks, x, error));
+    TRY(copy_actions(s, count, x, error));
     end_call(start, &t, timing);
     return OPENPI_OK;
 }

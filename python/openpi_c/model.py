@@ -224,9 +224,22 @@ class Engine(Closing):
         max_prompt: int = 0,
         seed: int = 0,
         rtc: bool = False,
+        parts: bool = False,
     ) -> Session:
-        """Memory and plan for calls of up to `batch` samples. 0: the checkpoint's. rtc: for Session.run_rtc."""
-        return Session(self, batch=batch, horizon=horizon, steps=steps, max_prompt=max_prompt, seed=seed, rtc=rtc)
+        """Memory and plan for calls of up to `batch` samples. 0: the checkpoint's. rtc: for Session.run_rtc.
+
+        parts: for Session.run_many, prefix and denoise; a prefix that is the same as in the call before is kept.
+        """
+        return Session(
+            self,
+            batch=batch,
+            horizon=horizon,
+            steps=steps,
+            max_prompt=max_prompt,
+            seed=seed,
+            rtc=rtc,
+            parts=parts,
+        )
 
     def close(self) -> None:
         """Sessions keep working; the weights are freed with the last of them."""
@@ -246,6 +259,7 @@ class Session(Closing):
         max_prompt: int = 0,
         seed: int = 0,
         rtc: bool = False,
+        parts: bool = False,
     ):
         self._handle = _openpi.Session(
             engine._handle,
@@ -255,6 +269,7 @@ class Session(Closing):
             max_prompt=max_prompt,
             seed=check_number("seed", seed),
             rtc=rtc,
+            parts=parts,
         )
         self._defaults = rtc_defaults(engine, self._handle.info()["steps"])
         self._dims: int = engine.info["action_dim"]
@@ -285,6 +300,39 @@ class Session(Closing):
         """
         chunks = [None if p is None else _model_chunk(p) for p in previous]
         return self._run(samples, noise, rtc_parts(chunks, rtc, len(samples), self._defaults))
+
+    def run_many(
+        self, samples: Sequence[Sample], chunks: int, noise: npt.ArrayLike | None = None
+    ) -> npt.NDArray[np.float32]:
+        """`chunks` chunks of each sample from one prefix: float32 [B, chunks, H, 32]; noise has the same shape.
+
+        The session needs parts=True and a batch of B * chunks.
+        """
+        return self._run_many(samples, chunks, noise)[0]
+
+    def prefix(self, samples: Sequence[Sample], chunks: int = 1) -> None:
+        """Vision and prefix alone; what they leave is kept for `denoise`, until the next run or prefix."""
+        self._handle.prefix(tuple(sample.parts() for sample in samples), chunks)
+
+    def denoise(self, x: npt.ArrayLike, first: int = 0, last: int | None = None) -> npt.NDArray[np.float32]:
+        """Euler steps first … last - 1 over the kept prefix, from any x: float32 [B * chunks, H, 32] to the same.
+
+        Step k is at the time 1 - k / steps. From 0 to the end, as by default, noise becomes actions.
+        """
+        out = np.array(x, np.float32, order="C")
+        self._handle.denoise_into(out, first, self.info["steps"] if last is None else last)
+        return out
+
+    def _run_many(
+        self, samples: Sequence[Sample], chunks: int, noise: npt.ArrayLike | None
+    ) -> tuple[npt.NDArray[np.float32], tuple[float, ...]]:
+        count, horizon = len(samples), self._handle.horizon
+        if not 1 <= chunks <= _openpi.MAX_BATCH:
+            raise ValueError(f"chunks is {chunks}, expected 1 to {_openpi.MAX_BATCH}")
+        actions = np.empty((count, chunks, horizon, _openpi.ACTION_DIM), np.float32)
+        given = None if noise is None else _check_chunks(noise, count, chunks, horizon, self._dims)
+        parts = tuple(sample.parts() for sample in samples)
+        return actions, self._handle.run_into(parts, given, actions, None, chunks)
 
     def _run(
         self, samples: Sequence[Sample], noise: npt.ArrayLike | None, rtc: tuple[Any, ...] | None
@@ -330,6 +378,17 @@ def check_noise(noise: npt.ArrayLike, batch: int, horizon: int, dims: int) -> np
         raise ValueError(f"the noise has shape {list(found.shape)}, expected {expected}")
     rows = np.asarray(found, np.float32).reshape(batch, horizon, -1)
     return np.ascontiguousarray(np.pad(rows, ((0, 0), (0, 0), (0, _openpi.ACTION_DIM - rows.shape[2]))))
+
+
+def _check_chunks(
+    noise: npt.ArrayLike, count: int, chunks: int, horizon: int, dims: int
+) -> npt.NDArray[np.float32]:
+    found = np.asarray(noise)
+    if found.shape[:2] != (count, chunks):
+        raise ValueError(
+            f"the noise has shape {list(found.shape)}, expected {[count, chunks, horizon, _openpi.ACTION_DIM]}"
+        )
+    return check_noise(found.reshape(count * chunks, *found.shape[2:]), count * chunks, horizon, dims)
 
 
 @checked

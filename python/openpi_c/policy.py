@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ from openpi_c.model import Sample
 from openpi_c.model import Session
 from openpi_c.model import check_noise
 from openpi_c.model import check_number
+from openpi_c.model import noise as draw_noise
 from openpi_c.model import rtc_defaults
 from openpi_c.model import rtc_parts
 from openpi_c.model import say_notes
@@ -220,6 +222,64 @@ class _Lanes:
         self._tell()
 
 
+class _Sampler:
+    """Several chunks of one observation: a session as large as the largest call so far, and a request."""
+
+    def __init__(self, policy: Policy):
+        self._policy = policy
+        self._lock = threading.Lock()
+        self._request: Request | None = None
+        self._session: Session | None = None
+
+    def infer(
+        self, obs: Observation, count: int, noise: npt.ArrayLike | None, seed: int, stream: int
+    ) -> dict[str, Any]:
+        policy = self._policy
+        if not 1 <= count <= _openpi.MAX_BATCH:
+            raise ValueError(f"samples is {count}, expected 1 to {_openpi.MAX_BATCH}")
+        if noise is None:
+            shape = (policy.horizon, _openpi.ACTION_DIM)
+            given = np.stack([draw_noise(shape, seed=seed, stream=stream + i) for i in range(count)])
+        else:
+            given = check_noise(noise, count, policy.horizon, policy._model_dims)
+        with self._lock:
+            request, session = self._open(count)
+            request.prepare(obs)
+            model, times = session._run_many([request.sample()], count, given[None])
+            answer: dict[str, Any] = {"policy_timing": {"infer_ms": times[-1], "device_ms": times[-2]}}
+            actions, limited = [], Counter[str]()
+            for chunk in model[0]:
+                actions.append(request.finish(chunk))
+                limited.update(request.limited)
+            answer["actions"] = np.stack(actions)
+            if limited["changed"]:
+                answer["limited"] = dict(limited)
+            if request.prompt_truncated:
+                answer["prompt_truncated"] = True
+            return answer
+
+    def _open(self, count: int) -> tuple[Request, Session]:
+        policy = self._policy
+        if policy.closed:
+            raise ValueError("the policy is closed")
+        if self._session is None or self._session.info["batch"] < count:
+            if self._session is not None:
+                self._session.close()
+                self._session = None
+            self._session = policy.engine.session(batch=count, parts=True, **policy._shape)
+        if self._request is None:
+            self._request = policy.request()
+        return self._request, self._session
+
+    def close(self) -> None:
+        with self._lock:
+            if self._session is not None:
+                self._session.close()
+            if self._request is not None:
+                self._request.close()
+            self._session = self._request = None
+
+
 class Policy(Closing):
     """A robot's policy: observations as openpi takes them in, a chunk of robot actions out.
 
@@ -314,6 +374,7 @@ class Policy(Closing):
         self._sessions = sessions
         self._open_lanes(batch, rtc)
         self._lanes.await_lane()
+        self._sampler = _Sampler(self)
         session = self._lanes.lanes[0].session.info
         self.horizon: int = session["horizon"]
         self.steps: int = session["steps"]
@@ -335,6 +396,7 @@ class Policy(Closing):
         noise: npt.ArrayLike | None = None,
         previous: npt.ArrayLike | None = None,
         rtc: Rtc | Mapping[str, Any] | None = None,
+        samples: int | None = None,
     ) -> dict[str, Any]:
         """{"actions": float64 [H, action_dim], "policy_timing": {"infer_ms", "stages", …}}.
 
@@ -345,6 +407,10 @@ class Policy(Closing):
         `previous` of the next call, and rtc={"delay": d} says how many further steps the robot executes meanwhile.
         `previous` may also be float32 [steps, dimensions], normalised, in model space.
 
+        samples=N: N chunks of the observation from one vision and prefix pass, "actions" float64 [N, H, action_dim];
+        noise is [N, H, 32] then. The first such call, and each with more samples than any before, takes the memory
+        of a session of its own; such calls wait for each other.
+
         "prompt_truncated": True is there where the prompt was cut; Python warns of it, too.
 
         "limited" is there where limits of the robot's file changed actions: a dict of counts, "changed", "below_min",
@@ -352,6 +418,10 @@ class Policy(Closing):
         """
         if self._default_prompt is not None:
             obs = self._with_prompt(obs)
+        if samples is not None:
+            if previous is not None or rtc is not None:
+                raise ValueError("samples and previous do not go together: expected one of them")
+            return self._sampler.infer(obs, samples, noise, self._seed, next(self._streams))
         given = None if noise is None else check_noise(noise, 1, self.horizon, self._model_dims)
         rules = None if previous is None else rtc_parts([_previous(previous)], rtc, 1, self._defaults)
         return _warned(self._lanes.infer((obs,), given, self._seed, next(self._streams), rules))[0]
@@ -440,6 +510,7 @@ class Policy(Closing):
     def close(self) -> None:
         """Frees the model. Calls of other threads that run already end first."""
         self._lanes.close()
+        self._sampler.close()
         self.engine.close()
         self._transform.close()
 

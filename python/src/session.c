@@ -7,7 +7,8 @@
 /* ---- Session ---------------------------------------------------------------------------------------- */
 
 static int session_init(PyObject *object, PyObject *arguments, PyObject *keywords) {
-    static char *names[] = {"engine", "batch", "horizon", "steps", "max_prompt", "seed", "rtc", NULL};
+    static char *names[] = {"engine", "batch", "horizon", "steps", "max_prompt", "seed", "rtc", "parts",
+                            NULL};
     session_object *self = (session_object *)object;
     module_state *state = state_of(object);
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
@@ -16,9 +17,10 @@ static int session_init(PyObject *object, PyObject *arguments, PyObject *keyword
     openpi_session *handle = NULL;
     unsigned long long seed = 0;
     engine_object *engine;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!|$iiiiKp:Session", names, state->engine_type,
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!|$iiiiKpp:Session", names, state->engine_type,
                                      &engine, &options.batch, &options.horizon, &options.steps,
-                                     &options.max_prompt, &seed, &options.rtc))
+                                     &options.max_prompt, &seed, &options.rtc,
+                                     &options.parts))
         return -1;
     if (!engine->handle || engine->closing) return raise_closed("the engine"), -1;
     if (self->opened) return raise_opened("the session"), -1;
@@ -70,10 +72,11 @@ static PyObject *session_info(PyObject *object, PyObject *nothing) {
     if (self->busy) return raise_busy(state_of(object), "the session"), NULL;
     if (openpi_session_get_info(self->handle, &i, &error) != OPENPI_OK)
         return raise_status(state_of(object), "", &error);
-    return Py_BuildValue("{s:i,s:i,s:i,s:i,s:K,s:K,s:i,s:O,s:s}", "batch", i.batch, "horizon", i.horizon,
+    return Py_BuildValue("{s:i,s:i,s:i,s:i,s:K,s:K,s:i,s:O,s:s,s:K}", "batch", i.batch, "horizon", i.horizon,
                          "steps", i.steps, "max_prompt", i.max_prompt, "bytes", (unsigned long long)i.bytes,
                          "runs", (unsigned long long)i.runs, "operations", i.operations, "recorded",
-                         i.recorded ? Py_True : Py_False, "not_recorded", i.not_recorded);
+                         i.recorded ? Py_True : Py_False, "not_recorded", i.not_recorded, "prefixes_kept",
+                         (unsigned long long)i.prefixes_kept);
 }
 
 /* ---- the model level -------------------------------------------------------------------------------- */
@@ -85,6 +88,7 @@ typedef struct sample_list {
     following follows[OPENPI_MAX_BATCH];
     Py_buffer noise, actions;
     int count;
+    int chunks;                  /* a sample; 0: an ordinary run                                          */
     int rtc;                     /* 1: with real-time chunking                                           */
 } sample_list;
 
@@ -152,11 +156,9 @@ static int take_sample(const module_state *state, PyObject *tuple, openpi_sample
     return 0;
 }
 
-static int take_samples(PyObject *object, PyObject *tuples, PyObject *noise, PyObject *actions,
-                        sample_list *list) {
-    const session_object *self = (session_object *)object;
+static int take_samples(PyObject *object, PyObject *tuples, sample_list *list) {
     const module_state *state = state_of(object);
-    Py_ssize_t count = PyTuple_Size(tuples), elements = count * self->horizon * OPENPI_ACTION_DIM;
+    Py_ssize_t count = PyTuple_Size(tuples);
     if (count < 1 || count > OPENPI_MAX_BATCH) {
         PyErr_Format(PyExc_ValueError, "%zd samples, expected 1 to %d", count, OPENPI_MAX_BATCH);
         return -1;
@@ -166,6 +168,18 @@ static int take_samples(PyObject *object, PyObject *tuples, PyObject *noise, PyO
             list->count++;
             return -1;
         }
+    return 0;
+}
+
+static int take_arrays(PyObject *object, PyObject *noise, PyObject *actions, sample_list *list) {
+    const session_object *self = (session_object *)object;
+    const module_state *state = state_of(object);
+    if (list->chunks < 0 || list->chunks > OPENPI_MAX_BATCH) {
+        PyErr_Format(PyExc_ValueError, "%d chunks, expected 1 to %d", list->chunks, OPENPI_MAX_BATCH);
+        return -1;
+    }
+    Py_ssize_t elements = (Py_ssize_t)list->count * (list->chunks ? list->chunks : 1) * self->horizon *
+                          OPENPI_ACTION_DIM;
     if (noise != Py_None && typed_view(state, noise, "noise", 'f', elements, 0, &list->noise)) return -1;
     return typed_view(state, actions, "actions", 'f', elements, 1, &list->actions);
 }
@@ -211,11 +225,22 @@ static openpi_status run_samples(session_object *self, sample_list *list, openpi
                                  openpi_error *error) {
     openpi_rtc rtc[OPENPI_MAX_BATCH];
     for (int b = 0; b < list->count; b++) rtc[b] = list->follows[b].rtc;
+    if (list->chunks)
+        return openpi_session_run_many(self->handle, list->samples, list->count, list->chunks,
+                                       list->noise.buf, list->actions.buf, timing, error);
     if (!list->rtc)
         return openpi_session_run(self->handle, list->samples, list->count, list->noise.buf,
                                   list->actions.buf, timing, error);
     return openpi_session_run_rtc(self->handle, list->samples, rtc, list->count, list->noise.buf,
                                   list->actions.buf, timing, error);
+}
+
+/* 1; 0 with an exception where it is closed or another thread uses it. */
+static int is_usable(PyObject *object) {
+    const session_object *self = (session_object *)object;
+    if (!self->handle) return raise_closed("the session"), 0;
+    if (self->busy) return raise_busy(state_of(object), "the session"), 0;
+    return 1;
 }
 
 static PyObject *session_run(PyObject *object, PyObject *arguments) {
@@ -224,14 +249,12 @@ static PyObject *session_run(PyObject *object, PyObject *arguments) {
     openpi_error error = OPENPI_ERROR_INIT;
     openpi_timing timing = OPENPI_TIMING_INIT;
     openpi_status status = OPENPI_OK;
-    if (!PyArg_ParseTuple(arguments, "O!OO|O:run", &PyTuple_Type, &tuples, &noise, &actions, &rtc))
-        return NULL;
     sample_list *list = PyMem_Calloc(1, sizeof *list);
     if (!list) return PyErr_NoMemory();
-    int failed = take_samples(object, tuples, noise, actions, list) ||
-                 take_following(state_of(object), rtc, list);
-    if (!failed && !self->handle) raise_closed("the session"), failed = 1;
-    if (!failed && self->busy) raise_busy(state_of(object), "the session"), failed = 1;
+    int failed = !PyArg_ParseTuple(arguments, "O!OO|Oi:run", &PyTuple_Type, &tuples, &noise, &actions, &rtc,
+                                   &list->chunks) ||
+                 take_samples(object, tuples, list) || take_arrays(object, noise, actions, list) ||
+                 take_following(state_of(object), rtc, list) || !is_usable(object);
     if (!failed) {
         self->busy = 1;
         Py_BEGIN_ALLOW_THREADS
@@ -243,6 +266,56 @@ static PyObject *session_run(PyObject *object, PyObject *arguments) {
     if (failed) return NULL;
     return status == OPENPI_OK ? timing_tuple(&timing)
                                : raise_status(state_of(object), "", &error);
+}
+
+static PyObject *session_prefix(PyObject *object, PyObject *arguments) {
+    session_object *self = (session_object *)object;
+    PyObject *tuples;
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_timing timing = OPENPI_TIMING_INIT;
+    openpi_status status = OPENPI_OK;
+    sample_list *list = PyMem_Calloc(1, sizeof *list);
+    if (!list) return PyErr_NoMemory();
+    int failed = !PyArg_ParseTuple(arguments, "O!i:prefix", &PyTuple_Type, &tuples, &list->chunks) ||
+                 take_samples(object, tuples, list) || !is_usable(object);
+    if (!failed) {
+        self->busy = 1;
+        Py_BEGIN_ALLOW_THREADS
+        status = openpi_session_prefix(self->handle, list->samples, list->count, list->chunks, &timing,
+                                       &error);
+        Py_END_ALLOW_THREADS
+        self->busy = 0;
+    }
+    free_samples(list);
+    if (failed) return NULL;
+    return status == OPENPI_OK ? timing_tuple(&timing) : raise_status(state_of(object), "", &error);
+}
+
+/* (x [count, H, 32], first, last) -> times. */
+static PyObject *session_denoise(PyObject *object, PyObject *arguments) {
+    session_object *self = (session_object *)object;
+    PyObject *x;
+    Py_buffer view = {0};
+    int from, to;
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_timing timing = OPENPI_TIMING_INIT;
+    openpi_status status;
+    if (!PyArg_ParseTuple(arguments, "Oii:denoise", &x, &from, &to) || !is_usable(object)) return NULL;
+    if (typed_view(state_of(object), x, "x", 'f', -1, 1, &view)) return NULL;
+    Py_ssize_t one = (Py_ssize_t)sizeof(float) * self->horizon * OPENPI_ACTION_DIM, count = view.len / one;
+    if (count * one != view.len || count < 1 || count > OPENPI_MAX_BATCH) {
+        PyBuffer_Release(&view);
+        PyErr_Format(PyExc_ValueError, "\"x\" has %zd bytes, expected float32 [1 to %d, %d, %d]", view.len,
+                     OPENPI_MAX_BATCH, self->horizon, OPENPI_ACTION_DIM);
+        return NULL;
+    }
+    self->busy = 1;
+    Py_BEGIN_ALLOW_THREADS
+    status = openpi_session_denoise(self->handle, view.buf, (int)count, from, to, &timing, &error);
+    Py_END_ALLOW_THREADS
+    self->busy = 0;
+    PyBuffer_Release(&view);
+    return status == OPENPI_OK ? timing_tuple(&timing) : raise_status(state_of(object), "", &error);
 }
 
 static PyObject *session_closed(PyObject *object, void *nothing) {
@@ -264,7 +337,9 @@ static PyMethodDef session_methods[] = {
     {"close", session_close, METH_NOARGS, "Frees the session's memory."},
     {"info", session_info, METH_NOARGS, "Its sizes and what it has run, a dict."},
     {"run_into", session_run, METH_VARARGS,
-     "Runs samples: (samples, noise or None, actions, rtc or None) -> times."},
+     "Runs samples: (samples, noise or None, actions, rtc or None, chunks of each or 0) -> times."},
+    {"prefix", session_prefix, METH_VARARGS, "Keeps samples' prefix: (samples, chunks of each) -> times."},
+    {"denoise_into", session_denoise, METH_VARARGS, "Euler steps: (x, first, last) -> times."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -127,13 +127,13 @@ static void after_a_failure(void **state) {
     r.plain = parts_session(r.engine, 1, 0);
     mixed_make(&r.m, 0);
     openpi_sample base = r.m.samples[1];
-    refuses(openpi_session_denoise(r.parts, r.m.noise, 0, 1, NULL, &error), OPENPI_BAD_ARGUMENT,
+    refuses(openpi_session_denoise(r.parts, r.m.noise, 1, 0, 1, NULL, &error), OPENPI_BAD_ARGUMENT,
             "there is no prefix");
     run_both(&r, &base, 0);
     for (int i = 0; i < MIXED_ONE; i++) r.m.noise[i] = 3e38f;      /* what is made of it is not finite      */
     assert_int_equal(openpi_session_run(r.parts, &base, 1, r.m.noise, x, NULL, &error), OPENPI_BAD_INPUT);
     memcpy(x, r.m.noise, sizeof x);
-    assert_int_equal(openpi_session_denoise(r.parts, x, 0, MIXED_STEPS, NULL, &error), OPENPI_BAD_INPUT);
+    assert_int_equal(openpi_session_denoise(r.parts, x, 1, 0, MIXED_STEPS, NULL, &error), OPENPI_BAD_INPUT);
     assert_memory_equal(x, r.m.noise, sizeof x);
     for (int i = 0; i < MIXED_ONE; i++) r.m.noise[i] = 0;
     run_both(&r, &base, 1);
@@ -145,6 +145,7 @@ static void after_a_failure(void **state) {
 /* ---- refusals --------------------------------------------------------------------------------------- */
 
 static void what_cannot_be_is_refused(void **state) {
+    enum { ALL = PARTS_BATCH };
     static mixed m;
     static float x[PARTS_BATCH * MIXED_ONE];
     (void)state;
@@ -155,7 +156,7 @@ static void what_cannot_be_is_refused(void **state) {
             "without the option parts");
     refuses(openpi_session_prefix(plain, m.samples, 1, 1, NULL, &error), OPENPI_BAD_ARGUMENT,
             "without the option parts");
-    refuses(openpi_session_denoise(plain, x, 0, 1, NULL, &error), OPENPI_BAD_ARGUMENT,
+    refuses(openpi_session_denoise(plain, x, 1, 0, 1, NULL, &error), OPENPI_BAD_ARGUMENT,
             "without the option parts");
     refuses(openpi_session_run_many(parts, m.samples, 2, 4, NULL, x, NULL, &error), OPENPI_BAD_ARGUMENT,
             "4 chunks of each of 2 samples, expected 1 to 3");
@@ -164,12 +165,15 @@ static void what_cannot_be_is_refused(void **state) {
     refuses(openpi_session_run_many(parts, m.samples, 2, 1, NULL, NULL, NULL, &error), OPENPI_BAD_ARGUMENT,
             "actions is NULL");
     must(openpi_session_prefix(parts, m.samples, 2, 3, NULL, &error));
-    refuses(openpi_session_denoise(parts, x, 1, 1, NULL, &error), OPENPI_BAD_ARGUMENT, "steps 1 to 1");
-    refuses(openpi_session_denoise(parts, x, -1, 1, NULL, &error), OPENPI_BAD_ARGUMENT, "within 0 to 3");
-    refuses(openpi_session_denoise(parts, x, 0, 4, NULL, &error), OPENPI_BAD_ARGUMENT, "within 0 to 3");
-    refuses(openpi_session_denoise(parts, NULL, 0, 1, NULL, &error), OPENPI_BAD_ARGUMENT, "x is NULL");
+    refuses(openpi_session_denoise(parts, x, ALL, 1, 1, NULL, &error), OPENPI_BAD_ARGUMENT, "steps 1 to 1");
+    refuses(openpi_session_denoise(parts, x, ALL, -1, 1, NULL, &error), OPENPI_BAD_ARGUMENT, "within 0 to 3");
+    refuses(openpi_session_denoise(parts, x, ALL, 0, 4, NULL, &error), OPENPI_BAD_ARGUMENT, "within 0 to 3");
+    refuses(openpi_session_denoise(parts, NULL, ALL, 0, 1, NULL, &error), OPENPI_BAD_ARGUMENT, "x is NULL");
+    refuses(openpi_session_denoise(parts, x, 2, 0, 1, NULL, &error), OPENPI_BAD_ARGUMENT,
+            "x has 2 chunks, expected 6: the prefix is of 2 samples with 3 each");
     x[MIXED_ONE] = NAN;
-    refuses(openpi_session_denoise(parts, x, 0, 1, NULL, &error), OPENPI_BAD_INPUT, "sample 1: x[0] is nan");
+    refuses(openpi_session_denoise(parts, x, ALL, 0, 1, NULL, &error), OPENPI_BAD_INPUT,
+            "sample 1: x[0] is nan");
     openpi_session_close(plain);
     openpi_session_close(parts);
     openpi_engine_close(engine);

@@ -64,6 +64,60 @@ def test_drawn_noise_follows_the_calls(none):
     assert policy.reset() is None
 
 
+def test_samples_are_single_calls(droid):
+    policy, obs, noise, _ = droid
+    noises = np.random.default_rng(2).standard_normal((3, *noise.shape)).astype(np.float32)
+    answer = policy.infer(obs, samples=3, noise=noises)
+    alone = [policy.infer(obs, noise=one)["actions"] for one in noises]
+    assert answer["actions"].dtype == np.float64 and (answer["actions"] == np.stack(alone)).all()
+    assert 0 < answer["policy_timing"]["device_ms"] <= answer["policy_timing"]["infer_ms"]
+    assert (policy.infer(obs, samples=1, noise=noises[:1])["actions"][0] == alone[0]).all()
+    with pytest.raises(ValueError, match="samples is 0, expected 1 to 64"):
+        policy.infer(obs, samples=0)
+    with pytest.raises(ValueError, match=r"the noise has shape \[3, .*, expected \[2, "):
+        policy.infer(obs, samples=2, noise=noises)
+    with pytest.raises(ValueError, match="samples and previous do not go together"):
+        policy.infer(obs, samples=2, previous=np.zeros((3, 32), np.float32))
+
+
+def test_samples_draw_noise_as_a_batch_does(none):
+    policy, obs = none
+    answer = policy.infer(obs, samples=2)
+    given = np.stack([openpi_c.noise((4, 32), stream=i) for i in range(2)])
+    assert (policy.infer(obs, samples=2, noise=given)["actions"] == answer["actions"]).all()
+    assert not (answer["actions"][0] == answer["actions"][1]).all()
+    policy.close()
+    with pytest.raises(ValueError, match="closed"):
+        policy.infer(obs, samples=2)
+
+
+def test_parts_of_a_call(none):
+    policy, obs = none
+    request = policy.request()
+    request.prepare(obs)
+    sample, noise = request.sample(), openpi_c.noise((2, 3, 4, 32))
+    with policy.engine.session(batch=6, horizon=4, parts=True) as session:
+        whole = session.run_many([sample, sample], 3, noise)
+        assert whole.shape == (2, 3, 4, 32)
+        assert (whole.reshape(6, 4, 32) == session.run([sample] * 6, noise.reshape(6, 4, 32))).all()
+        session.prefix([sample, sample], 3)
+        steps = session.info["steps"]
+        x = session.denoise(noise.reshape(6, 4, 32), 0, 1)
+        assert (session.denoise(x, 1).reshape(whole.shape) == whole).all() and session.info["prefixes_kept"] == 0
+        session.prefix([sample, sample], 3)
+        assert session.info["prefixes_kept"] == 1
+        with pytest.raises(ValueError, match="x has 2 chunks, expected 6"):
+            session.denoise(noise[0, :2])
+        with pytest.raises(ValueError, match=f"within 0 to {steps}"):
+            session.denoise(noise.reshape(6, 4, 32), 0, steps + 1)
+        with pytest.raises(ValueError, match="bytes, expected float32"):
+            session.denoise(np.zeros((2, 3), np.float32))
+        with pytest.raises(ValueError, match="the noise has shape"):
+            session.run_many([sample], 2, noise)
+    with policy.engine.session(batch=2) as session, pytest.raises(ValueError, match="without the option parts"):
+        session.prefix([sample])
+
+
 def test_default_prompt():
     arguments, data, tensors = golden.policy_case("libero_pi0")
     obs = golden.message(data)

@@ -51,23 +51,28 @@ static inline void parts_steps(openpi_session *session, const mixed *m, const in
     openpi_error why = OPENPI_ERROR_INIT;
     memcpy(x, m->noise, PARTS_BATCH * MIXED_ONE * sizeof *x);
     for (int i = 0; cuts[i] < MIXED_STEPS; i++)
-        parts_must(openpi_session_denoise(session, x, cuts[i], cuts[i + 1], NULL, &why), &why);
+        parts_must(openpi_session_denoise(session, x, PARTS_BATCH, cuts[i], cuts[i + 1], NULL, &why), &why);
+}
+
+/* From the noise of `m`. */
+static inline void parts_from(openpi_session *session, const mixed *m, int first, int last, float *x) {
+    openpi_error why = OPENPI_ERROR_INIT;
+    memcpy(x, m->noise, PARTS_BATCH * MIXED_ONE * sizeof *x);
+    parts_must(openpi_session_denoise(session, x, PARTS_BATCH, first, last, NULL, &why), &why);
 }
 
 /* A last step from an x of its own, with the prefix only just there, is what it is after all others. */
 static inline void parts_last_step(openpi_session *session, const mixed *m, const openpi_sample *samples) {
+    enum { LAST = MIXED_STEPS - 1 };
     static float first[PARTS_BATCH * MIXED_ONE], later[PARTS_BATCH * MIXED_ONE];
     openpi_error why = OPENPI_ERROR_INIT;
     for (int kept = 0; kept < 2; kept++) {
         parts_must(openpi_session_prefix(session, samples + 1, 1, PARTS_BATCH, NULL, &why), &why);
-        parts_must(openpi_session_prefix(session, samples, 2, PARTS_CHUNKS, NULL, &why), &why);
-        if (kept) parts_must(openpi_session_prefix(session, samples, 2, PARTS_CHUNKS, NULL, &why), &why);
-        memcpy(first, m->noise, sizeof first);
-        parts_must(openpi_session_denoise(session, first, MIXED_STEPS - 1, MIXED_STEPS, NULL, &why), &why);
-        memcpy(later, m->noise, sizeof later);
-        parts_must(openpi_session_denoise(session, later, 0, MIXED_STEPS, NULL, &why), &why);
-        memcpy(later, m->noise, sizeof later);
-        parts_must(openpi_session_denoise(session, later, MIXED_STEPS - 1, MIXED_STEPS, NULL, &why), &why);
+        for (int i = 0; i <= kept; i++)
+            parts_must(openpi_session_prefix(session, samples, 2, PARTS_CHUNKS, NULL, &why), &why);
+        parts_from(session, m, LAST, MIXED_STEPS, first);
+        parts_from(session, m, 0, MIXED_STEPS, later);
+        parts_from(session, m, LAST, MIXED_STEPS, later);
         parts_same("the last step, at once and later", first, later);
     }
 }
