@@ -1,34 +1,31 @@
-#define _DEFAULT_SOURCE                    /* MAP_ANONYMOUS                                                */
 #include "emulation.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
-/* ---- fibers -------------------------------------------------------------------------------------------- */
+#include "fiber.h"
 
-enum { STACK_BYTES = 96 << 10, GUARD_BYTES = 4096 };
+/* ---- a block ------------------------------------------------------------------------------------------- */
 
-/* Where a fiber waits. */
+/* Where a thread waits. */
 typedef enum stop_kind { STOP_END, STOP_BLOCK_WAIT, STOP_LANE_FROM, STOP_MMA } stop_kind;
 
-typedef struct fiber {
+typedef struct thread {
     emu_place place;
-    void *stack_pointer;
-    char *stack;
+    fiber fiber;
     stop_kind stop;
     const char *file;
     int line;
     const void *in;
     void *out;
     int waits;                             /* block_waits so far                                           */
-} fiber;
+} thread;
 
 /* All of a launch. */
 static struct {
-    fiber fibers[EMU_MOST_THREADS];
-    fiber *now;
+    thread all[EMU_MOST_THREADS];
+    thread *now;
     void *launcher;                        /* its stack pointer                                            */
     const emu_kernel *kernel;
     const void *arguments;
@@ -40,44 +37,12 @@ static struct {
     char failure[300];
 } emu = {.epoch = 1};
 
-/* Saves the registers that a call keeps on the stack, leaves the stack pointer in *save and goes on at `to`,
- * which was left the same way. */
-void emu_switch(void **save, void *to);
-__asm__(".text\n"
-        ".type emu_switch, @function\n"
-        "emu_switch:\n"
-        "    pushq %rbp\n"
-        "    pushq %rbx\n"
-        "    pushq %r12\n"
-        "    pushq %r13\n"
-        "    pushq %r14\n"
-        "    pushq %r15\n"
-        "    movq %rsp, (%rdi)\n"
-        "    movq %rsi, %rsp\n"
-        "    popq %r15\n"
-        "    popq %r14\n"
-        "    popq %r13\n"
-        "    popq %r12\n"
-        "    popq %rbx\n"
-        "    popq %rbp\n"
-        "    ret\n"
-        ".size emu_switch, . - emu_switch\n");
-
 const emu_place *emu_now(void) { return &emu.now->place; }
-
-/* The address sanitizer's, where there is one: kernels that were left in the middle leave marks on their
- * stacks. */
-extern void __asan_unpoison_memory_region(const volatile void *memory, size_t bytes) __attribute__((weak));
-
-static void forget_marks(void) {
-    for (int t = 0; t < emu.threads && __asan_unpoison_memory_region; t++)
-        __asan_unpoison_memory_region(emu.fibers[t].stack, STACK_BYTES);
-}
 
 /* To the launcher, from a kernel that failed. */
 static void give_up(void) {
     void *never;
-    emu_switch(&never, emu.launcher);
+    fiber_switch(&never, emu.launcher);
 }
 
 /* Note: a sanitizer takes the stack of a caller for the thread's where the compiler sees that this never
@@ -133,7 +98,7 @@ static int result_row(int m, int l, int r) { return 256 / m * (r / 4) + 4 * (l /
 static int wrong_row(int m, int l, int r) { return m == 16 ? 4 * (l / m) + 3 - r : 16 * (l / m) + r; }
 
 /* D = C + A·B of a wave; `out` of a lane is both. */
-static void run_mma(fiber *wave) {
+static void run_mma(thread *wave) {
     static float a[MOST_K][MOST_M], b[MOST_K][MOST_M], d[MOST_M][MOST_M];
     emu_shape shape = ((const mma_in *)wave->in)->shape;
     int m = shapes[shape].m, numbers = shapes[shape].numbers, f32 = shapes[shape].f32, results = m * m / 64;
@@ -154,7 +119,7 @@ static void run_mma(fiber *wave) {
             ((float *)wave[l].out)[r] = d[wrong ? wrong_row(m, l, r) : result_row(m, l, r)][l % m];
 }
 
-static void run_lane_from(fiber *wave) {
+static void run_lane_from(thread *wave) {
     for (int l = 0; l < EMU_WAVE; l++) {
         int from = ((const lane_in *)wave[l].in)->lane;
         if (from < 0 || from >= EMU_WAVE)
@@ -164,7 +129,7 @@ static void run_lane_from(fiber *wave) {
     }
 }
 
-static void (*const wave_functions[])(fiber *wave) = {
+static void (*const wave_functions[])(thread *wave) = {
     [STOP_LANE_FROM] = run_lane_from,
     [STOP_MMA] = run_mma,
 };
@@ -172,7 +137,7 @@ static void (*const wave_functions[])(fiber *wave) = {
 /* ---- the order of things ------------------------------------------------------------------------------- */
 
 /* Fails where the two do not wait for the same thing. */
-static void same_stop(const fiber *a, const fiber *b) {
+static void same_stop(const thread *a, const thread *b) {
     static const char *const names[] = {"has ended", "waits for the block", "waits for lane_from",
                                         "waits for a matrix instruction"};
     char what[160];
@@ -182,38 +147,39 @@ static void same_stop(const fiber *a, const fiber *b) {
     fail_at(b->file, b->line, what);
 }
 
-/* Who runs after the fiber that has just stopped; NULL: the block has ended. */
-static fiber *next_after(fiber *f) {
-    int thread = f->place.thread;
-    fiber *wave = f - thread % EMU_WAVE;
-    if (thread % EMU_WAVE < EMU_WAVE - 1) return f + 1;
+/* Who runs after the thread that has just stopped; NULL: the block has ended. */
+static thread *next_after(thread *f) {
+    int index = f->place.thread;
+    thread *wave = f - index % EMU_WAVE;
+    if (index % EMU_WAVE < EMU_WAVE - 1) return f + 1;
     for (int l = 1; l < EMU_WAVE; l++) same_stop(wave, wave + l);
     if (f->stop > STOP_BLOCK_WAIT) {
         wave_functions[f->stop](wave);
         return wave;
     }
-    if (thread < emu.threads - 1) return f + 1;
-    for (int t = EMU_WAVE; t < emu.threads; t += EMU_WAVE) same_stop(emu.fibers, emu.fibers + t);
+    if (index < emu.threads - 1) return f + 1;
+    for (int t = EMU_WAVE; t < emu.threads; t += EMU_WAVE) same_stop(emu.all, emu.all + t);
     if (f->stop == STOP_END) return NULL;
     emu.epoch++;
-    return emu.fibers;
+    return emu.all;
 }
 
 static void stop(stop_kind kind, const char *file, int line, const void *in, void *out) {
-    fiber *me = emu.now;
+    thread *me = emu.now;
     me->stop = kind;
     me->file = file;
     me->line = line;
     me->in = in;
     me->out = out;
-    fiber *next = next_after(me);
+    thread *next = next_after(me);
     emu.now = next;
-    if (next != me) emu_switch(&me->stack_pointer, next ? next->stack_pointer : emu.launcher);
+    if (next != me)
+        fiber_switch(&me->fiber.stack_pointer, next ? next->fiber.stack_pointer : emu.launcher);
 }
 
-static void run_fiber(void) {
+static void run_thread(void) {
     emu.kernel->run(emu.arguments);
-    stop(STOP_END, "", 0, NULL, NULL);     /* nobody returns to a fiber that has ended                     */
+    stop(STOP_END, "", 0, NULL, NULL);     /* which does not return                                        */
 }
 
 void emu_block_wait(const char *file, int line) {
@@ -303,39 +269,16 @@ void emu_set_fault(emu_fault fault, int n) {
 
 void emu_set_gfx950(int gfx950) { emu.gfx950 = gfx950; }
 
-/* A stack that faults below its end, kept for later launches. */
-static int make_stack(fiber *f) {
-    if (f->stack) return 1;
-    f->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (f->stack == MAP_FAILED || mprotect(f->stack, GUARD_BYTES, PROT_NONE)) {
-        f->stack = NULL;
-        return 0;
-    }
-    return 1;
-}
-
-/* What emu_switch pops: six registers and the address to go to, with the stack as a call would leave it. */
-static void prepare(fiber *f) {
-    enum { REGISTERS = 6 };
-    void **top = (void **)(uintptr_t)(f->stack + STACK_BYTES - 64);
-    void (*entry)(void) = run_fiber;
-    *--top = NULL;
-    memcpy(--top, &entry, sizeof entry);
-    top -= REGISTERS;
-    memset(top, 0, REGISTERS * sizeof *top);
-    f->stack_pointer = top;
-}
-
 static void run_block(const int blocks[2], int x, int y) {
     emu.block_epoch = ++emu.epoch;
     for (int t = 0; t < emu.threads; t++) {
-        fiber *f = &emu.fibers[t];
-        f->place = (emu_place){t, emu.threads, {x, y}, {blocks[0], blocks[1]}};
-        f->waits = 0;
-        prepare(f);
+        thread *me = &emu.all[t];
+        me->place = (emu_place){t, emu.threads, {x, y}, {blocks[0], blocks[1]}};
+        me->waits = 0;
+        fiber_prepare(&me->fiber, run_thread);
     }
-    emu.now = emu.fibers;
-    emu_switch(&emu.launcher, emu.now->stack_pointer);
+    emu.now = emu.all;
+    fiber_switch(&emu.launcher, emu.now->fiber.stack_pointer);
 }
 
 const char *emu_launch(const emu_kernel *kernel, const int blocks[2], int threads, const void *arguments) {
@@ -351,9 +294,9 @@ const char *emu_launch(const emu_kernel *kernel, const int blocks[2], int thread
         return emu.failure;
     }
     for (int t = 0; t < threads; t++)
-        if (!make_stack(&emu.fibers[t])) return "no memory for the stacks of a block";
+        if (!fiber_make(&emu.all[t].fiber)) return "no memory for the stacks of a block";
     for (int y = 0; y < blocks[1] && !emu.failure[0]; y++)
         for (int x = 0; x < blocks[0] && !emu.failure[0]; x++) run_block(blocks, x, y);
-    if (emu.failure[0]) forget_marks();
+    for (int t = 0; t < threads && emu.failure[0]; t++) fiber_forget_marks(&emu.all[t].fiber);
     return emu.failure[0] ? emu.failure : NULL;
 }

@@ -9,7 +9,7 @@
 #if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200
 #define KERNEL_HELD(threads, blocks) KERNEL(threads)
 #else
-#define KERNEL_HELD(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
+#define KERNEL_HELD(threads, blocks) KERNEL(threads, blocks)
 #endif
 
 #endif

@@ -1,4 +1,4 @@
-/* What all kernels share: loads, rounding, matrix instructions, early start, activations.
+/* What all kernels share, over their instructions: loads, rounding, activations, places of rows and weights.
  *
  * Early start (programmatic dependent launch): a kernel may begin while the previous kernel of the plan still
  * runs.
@@ -16,49 +16,16 @@
 #ifndef KERNELS_CUDA_COMMON_CUH
 #define KERNELS_CUDA_COMMON_CUH
 
-#include "compiler.cuh"
+#include "backend/gpu/cuda/instructions.cuh"
 #include "backend/gpu/kernels/args.h"
-
-typedef uint16_t u16;
-typedef uint32_t u32;
-typedef uint64_t u64;
-
-#define DEV static __device__ __forceinline__
-#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
-
-/* ---- early start --------------------------------------------------------------------------------------- */
-
-/* The next kernel may start: it fetches weights and then waits. */
-DEV void start_next(void) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-/* Until all earlier kernels have ended; what they wrote is visible from here on. */
-DEV void wait_before(void) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
 
 /* ---- numbers ------------------------------------------------------------------------------------------- */
 
 DEV float from_bf16(u16 bits) { return __uint_as_float((u32)bits << 16); }
 DEV float low_of(u32 pair) { return __uint_as_float(pair << 16); }
 DEV float high_of(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
-DEV u32 pack_bf16(float low, float high) {
-    u32 r;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-    return r;
-}
 DEV u16 to_bf16(float x) { return (u16)pack_bf16(x, 0); }
 DEV float round_bf16(float x) { return from_bf16(to_bf16(x)); }
-DEV float exp2_fast(float x) {
-    float r;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-    return r;
-}
 
 /* The tanh form of GELU is x·sigmoid(2·√(2/π)·(x + 0.044715·x³)), that is x/(1 + 2^z): z. */
 DEV float gelu_exponent(float x) { return x * (-2.302208198144325f - 0.10294324f * (x * x)); }
@@ -79,7 +46,6 @@ DEV float warp_max(float x) {
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-DEV u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 DEV float load_act(const void *x, int f32, size_t at) {
     return f32 ? __ldcg((const float *)x + at) : from_bf16(__ldcg((const unsigned short *)x + at));
 }
@@ -100,16 +66,6 @@ DEV void store_pair(void *out, int f32, size_t at, int index, int limit, float a
     }
 }
 
-/* 16 bytes into shared memory; zeros where `there` is 0. */
-DEV void copy16(u32 to, const void *from, int there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
-}
-DEV void copy_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> DEV void copy_wait(void) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
-}
-DEV void prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
 DEV int row_of(const gpu_row_map &m, int r) {
     if (m.map) return __ldg(m.map + r);
@@ -129,36 +85,5 @@ DEV size_t atom_at(int blocks, int column, int i) {
            ((((i >> 3) ^ column) & 7) << 4);
 }
 
-/* ---- matrix instructions ------------------------------------------------------------------------------- */
-
-/* 16 x 8 tile += A 16 x 16 · B 16 x 8. Thread (g = lane/4, t = lane%4) holds rows g, g + 8 of the
- * tile and of these columns 2t, 2t + 1. Transposed loads take a B that is stored [k][n]. */
-DEV void load_matrix4(u32 (&r)[4], u32 at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
-}
-DEV void load_matrix2(u32 (&r)[2], u32 at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
-}
-DEV void load_transposed4(u32 (&r)[4], u32 at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
-}
-DEV void load_transposed2(u32 (&r)[2], u32 at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
-}
-DEV void mma16(float (&c)[4], const u32 *a, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-DEV void mma8(float (&c)[4], const u32 *a, u32 b0) {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-                 "{%4, %5}, {%6}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
-}
 
 #endif

@@ -214,7 +214,7 @@ DEV void weigh_scores(attended &a, const float (&score)[2][4], cache_state &w, c
             const float x = exp2_fast(score[n][2 * h] - base), y = exp2_fast(score[n][2 * h + 1] - base);
             sum += x + y;
             const u32 to = at.p + r * 128 + (((2 * me.kg + n) ^ (r & 7)) << 4) + 4 * me.t;
-            asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(pack_bf16(x, y)) : "memory");
+            store_shared4(to, pack_bf16(x, y));
         }
         w.total[h] = w.total[h] * shrink + sum;
 #pragma unroll

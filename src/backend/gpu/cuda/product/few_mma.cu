@@ -209,10 +209,7 @@ DEV void few_multiply(float (&sum)[T::C][2][4], const uint4 (&x)[2][2], u32 w) {
                              {x[0][h].z, x[1][h].z, x[0][h].w, x[1][h].w}};
 #pragma unroll
         for (int c = 0; c < T::C; c++) {
-            uint4 b;
-            asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(b.x), "=r"(b.y), "=r"(b.z), "=r"(b.w) : "r"(w + (c * 2 + h) * 512)
-                         : "memory");
+            const uint4 b = load_shared16(w + (c * 2 + h) * 512);
             mma16(sum[c][0], a[0], b.x, b.y);
             mma16(sum[c][1], a[1], b.z, b.w);
         }

@@ -22,9 +22,6 @@
 
 enum { WARPS = 8, ROWS = 8, GROUPS = 4, GROUP_K = 32 };
 
-/* Computes x now, while activations load; the compiler would do it after they have arrived. */
-DEV void settle(float &x) { asm volatile("" : "+f"(x)); }
-
 /* Subtracts from two weights their upper bf16 parts and returns these. */
 DEV u32 take_part(float &a, float &b) {
     const u32 part = pack_bf16(a, b);
@@ -157,7 +154,7 @@ template <int F32> DEV void velocity(const gpu_linear &p) {
 #pragma unroll
     for (int i = 0; i < GROUPS; i++)
 #pragma unroll
-        for (int j = 0; j < 8; j++) settle(scale[i][j]);
+        for (int j = 0; j < 8; j++) compute_now(scale[i][j]);   /* while activations load                   */
 
     wait_before();
     uint4 v[GROUPS];
