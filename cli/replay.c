@@ -94,6 +94,15 @@ static int open_session(replay *r) {
     return END_FINE;
 }
 
+/* Other weights than those that were recorded: each difference is then theirs. */
+static void say_other_weights(const replay *r) {
+    const char *recorded = recording_about(r->reader, "checkpoint_hash");
+    if (!recorded || !strcmp(recorded, r->engine_info.checkpoint_hash)) return;
+    const char *name = recording_about(r->reader, "checkpoint");
+    printf("other weights: the recording is of checkpoint %s (%s), this one is %s\n", recorded,
+           name ? name : "without a name", r->engine_info.checkpoint_hash);
+}
+
 static int open_model(replay *r) {
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_error error = OPENPI_ERROR_INIT;
@@ -113,6 +122,7 @@ static int open_model(replay *r) {
     r->engine_info = (openpi_engine_info)OPENPI_ENGINE_INFO_INIT;
     if (openpi_engine_get_info(r->engine, &r->engine_info, &error) != OPENPI_OK)
         return library_error(&verb_replay, &error);
+    say_other_weights(r);
     return open_session(r);
 }
 

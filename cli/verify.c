@@ -110,6 +110,11 @@ static int machine_can(const machine_values *machine) {
 
 static int judge_path(tally *t, const verify_options *options, const char *path) {
     openpi_error error = OPENPI_ERROR_INIT;
+    size_t length = strlen(path);
+    if (length > 5 && !strcmp(path + length - 5, ".mcap"))
+        return input_error(&verb_verify,
+                           "%s: a recording has what this engine computed, and no golden that openpi did; "
+                           "`openpi replay` computes it again and says what differs", path);
     int end = input_keep(&verb_verify, path);
     if (end != END_FINE) return end;
     t->standard = !strcmp(path, "-");

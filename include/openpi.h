@@ -384,12 +384,14 @@ typedef struct openpi_engine_info {
     int error_accepted;          /* 1: and accept_error let it pass                                      */
     double w8_error, w8_bound;   /* the plan's figure that is nearest to its bound, and that             */
     char w8_measure[80];         /* what it is a figure of: "rms"                                        */
+    char checkpoint_hash[24];    /* which weights these are, 16 hexadecimal digits, wherever they lie: over
+                                    samples of their files, the adapter, and whether LoRA is left out    */
 } openpi_engine_info;
 
 #define OPENPI_ENGINE_INFO_INIT                                                                          \
     {sizeof(openpi_engine_info), OPENPI_DIMS_INIT, OPENPI_PI0, OPENPI_DTYPE_DEFAULT, "", "", 0, 0, 0, 0, 0, \
      0, 0, "", "", OPENPI_WEIGHTS_AUTO, 0, OPENPI_RTC_OFF, OPENPI_RTC_SCHEDULE_DEFAULT, 0, 0, 0, "", "", 0, \
-     0, 0, 0, ""}
+     0, 0, 0, "", ""}
 
 /* Fills *info. */
 OPENPI_API openpi_status openpi_engine_get_info(const openpi_engine *engine, openpi_engine_info *info,

@@ -33,6 +33,7 @@ typedef struct job {
     double deadline_ms;          /* after it arrived; 0: none                                              */
     serve_model *model;          /* that it is prepared for, from preparing to the reply, else NULL        */
     uint64_t model_number;       /* its number, from preparing on                                          */
+    char model_hash[24];         /* its weights', likewise                                                 */
     openpi_request *request;     /* made for the model's policy and valid as long                          */
     size_t preparing_bytes;      /* its bytes, as far as they are counted in flight                        */
     openpi_sample sample;

@@ -1,6 +1,7 @@
 /* See loading.h. */
 #include "loading.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "serve/small/fail.h"
@@ -64,5 +65,6 @@ openpi_status loading_run(const loading *l, const char *checkpoint, serve_model 
     model->rtc = rtc_offered(device_engine_info(devices[0]), device_session_info(devices[0]));
     model->horizon = model->rtc.horizon;
     model->variant = device_engine_info(devices[0])->variant;
+    snprintf(model->hash, sizeof model->hash, "%s", device_engine_info(devices[0])->checkpoint_hash);
     return OPENPI_OK;
 }

@@ -35,6 +35,7 @@ typedef struct serve_model {
     int horizon;                 /* 0: left to the weights, and not loaded yet                             */
     rtc_offer rtc;               /* horizon 0: the weights are not loaded yet                              */
     openpi_variant variant;      /* from the weights on                                                    */
+    char hash[24];               /* likewise: which weights                                                */
     int note_count, warning_count;               /* warnings among the notes                               */
     model_note notes[MODEL_NOTES];               /* of the engine and of the policy                        */
     atomic_int holders;

@@ -71,6 +71,7 @@ static int fits(const prepare *p, const job *job) {
 static void give_request(prepare *p, job *job) {
     job->model = model_hold(p->model);
     job->model_number = p->model->number;
+    memcpy(job->model_hash, p->model->hash, sizeof job->model_hash);
     count_bytes(p, job, openpi_request_bytes(p->model->policy, job->count, NULL));
     job->request = p->free_count ? p->free[--p->free_count] : NULL;
     if (!job->request) p->made++;

@@ -177,6 +177,7 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     note_formats(e, &types);
     TRY(model_load(e->checkpoint, e->device, types, e->off, e->pool, report_loading, (void *)(uintptr_t)o,
                    &e->model, error));
+    TRY(checkpoint_identity(e->checkpoint, e->identity, error));         /* its pages were just read        */
     if (e->device->shared_memory) tensors_forget_pages(e->checkpoint->tensors);
     tensors_close_files(e->checkpoint->tensors);
     e->model->tuning = e->tuning;
@@ -289,6 +290,7 @@ openpi_status openpi_engine_get_info(const openpi_engine *e, openpi_engine_info 
         own.w8_bound = worst->limit;
         snprintf(own.w8_measure, sizeof own.w8_measure, "%s", worst->what);
     }
+    snprintf(own.checkpoint_hash, sizeof own.checkpoint_hash, "%s", e->identity);
     switches_write(e->off, own.without, sizeof own.without);
     if (e->tuning) snprintf(own.table, sizeof own.table, "%s", e->tuning->source);
     if (e->model->tuning) snprintf(own.table_ignored, sizeof own.table_ignored, "%s", e->tuning->ignored);

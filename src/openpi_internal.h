@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include "checkpoint/identity.h"
 #include "model/w8_plan.h"
 #include "tuning/call_kinds.h"
 
@@ -21,6 +22,7 @@ struct openpi_engine {
     struct tuning *tuning;               /* the table in use, or NULL                                      */
     atomic_int users;                    /* its opener and its sessions: the last to close frees all       */
     long process;                        /* id of the process that opened it                               */
+    char identity[IDENTITY_TEXT];        /* which weights these are                                        */
 };
 
 /* Whose prefix is in the cache: what a later call is compared with, besides the inputs themselves. */

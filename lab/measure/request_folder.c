@@ -65,6 +65,19 @@ openpi_status request_folder_open(const char *path, request_folder *folder, open
     return status;
 }
 
+openpi_status request_folder_over(request_reader read, void *user, const char *what, int count,
+                                  request_folder *folder, openpi_error *error) {
+    char name[300];
+    openpi_status status = OPENPI_OK;
+    *folder = (request_folder){.read = read, .user = user};
+    for (int i = 0; i < count && status == OPENPI_OK; i++) {
+        ascii_print(name, sizeof name, "%.200s: request %d", what, i);
+        status = add(folder, strdup(name), error);
+    }
+    if (status != OPENPI_OK) request_folder_close(folder);
+    return status;
+}
+
 void request_folder_close(request_folder *folder) {
     for (int i = 0; i < folder->count; i++) free(folder->paths[i]);
     free(folder->paths);
@@ -73,5 +86,6 @@ void request_folder_close(request_folder *folder) {
 
 openpi_status request_folder_read(const request_folder *folder, int index, char **bytes, size_t *count,
                                   openpi_error *error) {
+    if (folder->read) return folder->read(folder->user, index, bytes, count, error);
     return file_read(folder->paths[index], LARGEST, bytes, count, error);
 }

@@ -24,6 +24,7 @@ typedef struct item {
     struct item *next;
     size_t bytes;
     uint64_t model;
+    char hash[24];               /* its weights'                                                           */
     uint8_t *message;
     recorded_call call;
     char robot[64], address[64];
@@ -99,6 +100,7 @@ static item *make_item(const recorder *r, const job_pool *pool, const job *job,
     snprintf(i->address, sizeof i->address, "%s", client->address);
     memcpy(i->reply, job->answer.data, job->answer.bytes);
     i->model = job->model_number;
+    memcpy(i->hash, job->model_hash, sizeof i->hash);
     i->bytes = sizeof *i + job->capacity + job->answer.bytes + 2 * chunk_numbers(pool) * sizeof(float);
     i->call = (recorded_call){.order = job->order,
                               .connection = client->connection,
@@ -163,10 +165,11 @@ static openpi_status new_file(recorder *r, const item *i, const char *hour, open
     char number[24];
     record_new_path(r->options.folder, hour, r->path);
     snprintf(number, sizeof number, "%llu", (unsigned long long)i->model);
-    mcap_entry about[ABOUT + 1];
+    mcap_entry about[ABOUT + 2];
     memcpy(about, r->about, sizeof r->about);
     about[r->about_count] = (mcap_entry){"model", number};
-    SERVE_TRY(recording_create(r->path, about, r->about_count + 1, &r->file, error));
+    about[r->about_count + 1] = (mcap_entry){"checkpoint_hash", i->hash};
+    SERVE_TRY(recording_create(r->path, about, r->about_count + 1 + (*i->hash != 0), &r->file, error));
     snprintf(r->hour, sizeof r->hour, "%s", hour);
     r->model = i->model;
     r->looked_at = 0;

@@ -23,7 +23,7 @@
     X(openpi_convert_options, OPENPI_CONVERT_OPTIONS_INIT, threads, tell_user)           \
     X(openpi_switch, OPENPI_SWITCH_INIT, name, text)                                   \
     X(openpi_engine_options, OPENPI_ENGINE_OPTIONS_INIT, device, as_card)              \
-    X(openpi_engine_info, OPENPI_ENGINE_INFO_INIT, dims.vocab, w8_measure)             \
+    X(openpi_engine_info, OPENPI_ENGINE_INFO_INIT, dims.vocab, checkpoint_hash)        \
     X(openpi_sample, OPENPI_SAMPLE_INIT, image_mask, state)                            \
     X(openpi_timing, OPENPI_TIMING_INIT, stage_ms[7], total_ms)                        \
     X(openpi_session_options, OPENPI_SESSION_OPTIONS_INIT, batch, parts)               \

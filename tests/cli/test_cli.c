@@ -142,11 +142,16 @@ static void test_doctor(void **state) {
     (void)state;
     static const char golden[] = GOLDEN "/policy/aloha_sim/request.msgpack";
     assert_int_equal(run("doctor --synthetic tiny --robot aloha_sim --observations '%s' --chunks 0 "
-                         "--json d.json", golden), 0);
+                         "--json d.json --html d.html", golden), 0);
     must_contain(out, "camera images/cam_high is live");
     must_contain(out, "warnings: nothing is surely wrong");
     char *text = slurp(scratch_path(&box, "d.json"), NULL);
     must_contain(text, "\"verdict\": \"warning\"");
+    free(text);
+    text = slurp(scratch_path(&box, "d.html"), NULL);
+    must_contain(text, "<p class=\"warning\">warnings: nothing is surely wrong</p>");
+    must_contain(text, "<td>camera</td><td>camera images/cam_high is live");
+    must_contain(text, "</html>\n");
     free(text);
     assert_int_equal(run("doctor --synthetic tiny --robot droid --observations '%s' --chunks 0", golden), 1);
     must_contain(out, "wrong    request: 1 of 1 requests are refused, the first is ");

@@ -66,6 +66,7 @@ static const struct {
     const char *verb, *option, *test;
 } elsewhere[] = {
     {"doctor", "--json", "test_cli"},
+    {"doctor", "--html", "test_cli"},
     {"quantize", "--out", "test_cli_w8"},
     {"replay", "--json", "test_serve_record"},
 };

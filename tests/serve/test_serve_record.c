@@ -130,8 +130,26 @@ static void what_differs_is_said(void **state) {
                   "/tokenizer.model' --threads 2 --first 1", last);
     assert_int_equal(end, 1);
     must_contain(out, "1 calls: 0 equal to the bit, 1 not");
+    must_contain(out, "other weights: the recording is of checkpoint ");
     must_contain(out, "the robot's ");
     free(slurp(scratch_path(&box, "diff.json"), NULL));
+}
+
+/* A recording is what `openpi doctor` looks at, with the robot that was served; it is no golden. */
+static void a_doctor_looks_at_it(void **state) {
+    (void)state;
+    char last[256];
+    count_files("logs", last);
+    assert_int_equal(run("doctor --synthetic tiny --norm-stats '" GOLDEN
+                         "/policy/aloha_sim/norm_stats.json' --tokenizer '" GOLDEN
+                         "/tokenizer.model' --threads 2 --chunks 1 --seeds 2 --steps 1 --recording "
+                         "logs/%s", last), 1);
+    must_contain(out, "requests of robot aloha_sim, 1 answers of the model from 2 noises each");
+    must_contain(out, "camera images/cam_high is frozen: 10 pictures in a row are the same");
+    assert_int_equal(run("doctor --synthetic tiny --recording logs/%s --observations logs", last), 2);
+    assert_int_equal(run("doctor --synthetic tiny --recording absent"), 2);
+    assert_int_equal(run("verify logs/%s", last), 2);
+    must_contain(err, "a recording has what this engine computed, and no golden that openpi did");
 }
 
 /* No file may grow beyond 64 kB: no robot notices, and the log says once why nothing is recorded. */
@@ -199,7 +217,7 @@ static int tear_down(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_again), cmocka_unit_test(what_differs_is_said),
-        cmocka_unit_test(a_full_disk),    cmocka_unit_test(old_ones_go),
+        cmocka_unit_test(a_doctor_looks_at_it), cmocka_unit_test(a_full_disk), cmocka_unit_test(old_ones_go),
         cmocka_unit_test(refused_at_once),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
