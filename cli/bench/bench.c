@@ -205,7 +205,7 @@ static int finish(bench_job *j) {
 /* 1 where an option that only --server reads was given. */
 static int names_robots(const bench_values *v) {
     return v->rate || v->api_key || v->greedy || v->greedy_key || v->jitter || v->env ||
-           v->robots != ROBOTS || v->seconds != SECONDS;
+           v->robots != ROBOTS || (v->seconds != SECONDS && !v->runner);
 }
 
 static int bench_verb_run(const void *values, char **positional, int count) {
@@ -220,8 +220,9 @@ static int bench_verb_run(const void *values, char **positional, int count) {
     j->v = *(const bench_values *)values;
     int end = read_options(j, positional, count);
     if (end == END_FINE) end = load(j);
-    if (end == END_FINE) end = measure_all(j);
-    if (end == END_FINE) end = finish(j);
+    if (end == END_FINE && j->v.runner) end = bench_runner(j);
+    else if (end == END_FINE) end = measure_all(j);
+    if (end == END_FINE && !j->v.runner) end = finish(j);
     power_close(j->power);
     subject_close(&j->subject);
     json_decref(j->best);
@@ -267,6 +268,10 @@ static const option_row options[] = {
     {OPTION_OUTPUT, "svg", "FILE", "also draw latency and samples/s against the batch", .offset = AT(svg)},
     {OPTION_TEXT, "published", "FILE",
      "draw the series of this file beside them, such as docs/peers.json", .offset = AT(published)},
+    {OPTION_HEADING, .name = "A runner"},
+    {OPTION_INT, "runner", "HZ",
+     "time the control thread's call, openpi_runner_next, at this rate beside the model for --seconds",
+     .offset = AT(runner), .low = 10, .high = 10000},
     {OPTION_HEADING, .name = "A running server"},
     {OPTION_TEXT, "server", "URL",
      "measure the policy server at ws://HOST:PORT or wss://HOST instead of a model", .offset = AT(server)},
@@ -283,7 +288,7 @@ static const option_row options[] = {
      "further clients that ask without a pause", .offset = AT(greedy), .low = 1, .high = 10000},
     {OPTION_TEXT, "greedy-key", "KEY", "their key (default: none)", .offset = AT(greedy_key)},
     {OPTION_INT, "seconds", "N",
-     "measure so long, from when every robot had its warm-up replies (default: 10)",
+     "measure so long (default: 10); a server from when every robot had its warm-up replies",
      .offset = AT(seconds), .low = 1, .high = 86400},
     {OPTION_CHOICE, "env", "aloha|droid|libero|none",
      "requests of which of openpi's examples, or of the robot \"none\" (default: the one with as many "
@@ -303,6 +308,7 @@ static const option_row options[] = {
 };
 
 #define OF_SERVER "server", "the server has its own model and device"
+#define OF_RUNNER "runner", "it times the control thread and no call of the model"
 #define ORDINARY "a saved configuration has no real-time chunking"
 #define FROM_FILE "best", "the file contains the configuration"
 
@@ -321,6 +327,8 @@ static const conflict conflicts[] = {
     {"cameras", OF_SERVER},   {"prompt", OF_SERVER},    {"horizon", OF_SERVER}, {"steps", OF_SERVER},
     {"runs", OF_SERVER},      {"device", OF_SERVER},    {"svg", OF_SERVER},     {"save", OF_SERVER},
     {"best", OF_SERVER},      {"against", OF_SERVER},
+    {"runner", OF_SERVER},    {"batch", OF_RUNNER},     {"rtc", OF_RUNNER},     {"svg", OF_RUNNER},     {"save", OF_RUNNER},
+    {"against", OF_RUNNER},   {"best", OF_RUNNER},
     {0},
 };
 
@@ -330,6 +338,7 @@ static const example examples[] = {
     {"how a GPU scales, with a picture", "openpi bench --device cuda:0 --batch 1,2,4,8,16,32,64 --svg scaling.svg"},
     {"is the tail short while prompts change", "openpi bench --device cuda:0 --changing-prompts --runs 1000"},
     {"has it become slower", "openpi bench --best best/nvidia-h200.json --against best/nvidia-h200.json"},
+    {"how long the control thread of an arm takes beside the model", "openpi bench --device cuda:0 --runner 1000"},
     {"how a running server answers 16 robots, 5 times a second each, beside 4 that never pause",
      "openpi bench --server ws://127.0.0.1:8000 --robots 16 --rate 5 --greedy 4"},
     {NULL, NULL},
@@ -337,6 +346,7 @@ static const example examples[] = {
 
 static const char *const synopsis[] = {"[--synthetic PRESET[:pi0|pi05[:SEED]]] [options]",
                                        "CHECKPOINT [options]", "--best FILE [--against FILE]",
+                                       "--runner HZ [--seconds N] [options]",
                                        "--server URL [--robots N] [--rate HZ] [--greedy N]",
                                        NULL};
 
@@ -359,6 +369,8 @@ const verb verb_bench = {
                    "--save keeps a run as the best known; --best runs its configuration again; --against "
                    "names every setting "
                    "that differs from it and compares each figure as its part of the roof of its own run.\n\n"
+                   "--runner times the control thread's call of a runner (docs/runner.md) instead, beside "
+                   "the model. "
                    "--server measures a running policy server instead, openpi's own or `openpi serve`: "
                    "robots that ask at their rates, and clients that ask without a pause. "
                    "Status 1 says that a robot was refused, cut off or answered with an error.",

@@ -6,6 +6,7 @@
  *   bench_plot.c     the figures against the batch as SVG, published ones beside them where a file has some
  *   bench_best.c     a configuration written down and read back
  *   bench_compare.c  two such files, figure by figure
+ *   bench_runner.c   the control thread's call of a runner, beside the model
  *   load.h           robots for a running server */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
@@ -26,6 +27,7 @@ typedef struct bench_values {
     int tolerance, histogram, changing_prompts, no_energy, verbose;
     const char *server, *rate, *api_key, *greedy_key;    /* a running server: load.h                      */
     int robots, greedy, jitter, seconds, env;
+    int runner;                            /* Hz of a control thread; 0: not measured                     */
 } bench_values;
 
 /* Of one batch. */
@@ -70,6 +72,9 @@ int bench_configure(bench_job *job, const json_t *root, const char *path);
 /* The options that would run this again, and the settings that were in force, to compare with. */
 json_t *bench_configuration_json(const bench_values *values);
 json_t *bench_settings_json(const bench_job *job);
+
+/* bench_runner.c: over a subject that is open. END_FINE or the code to end with. */
+int bench_runner(bench_job *job);
 
 /* bench_compare.c. The first says before anything runs whether the two files can be compared; the second
  * prints the comparison and returns it as JSON; *end is END_CHECK where a figure is worse. */

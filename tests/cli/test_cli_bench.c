@@ -33,6 +33,8 @@ static const struct {
     {"bench --synthetic tiny --svg b.svg --published other.json", "other.json: its kind is 'roof', expected published"},
     {"roof --batch 4", "--batch has no effect without --model"},
     {"roof --steps 5", "--steps has no effect without --model"},
+    {"bench --runner 5", "--runner is '5', expected a whole number from 10 to 10000"},
+    {"bench --runner 100 --batch 2", "--batch and --runner contradict each other"},
     {"bench --delay 2", "--delay without --rtc: expected its mode"},
     {"bench --rtc guided --delay 10", "--delay is 10, expected less than the horizon, 10"},
     {"bench --rtc trained --delay 2", "--rtc trained with a synthetic π0: expected a π0.5"},
@@ -490,13 +492,29 @@ static int setup(void **state) {
     return 0;
 }
 
+/* The control thread's call of a runner beside the model: figures are there, and in their order. */
+static void test_runner(void **state) {
+    (void)state;
+    double p50, p99, p999, most;
+    assert_int_equal(run("bench --synthetic tiny --steps 1 --horizon 2 --prompt 3 --cameras 100 --runner 200 "
+                         "--seconds 1 --json runner.json"), 0);
+    must_contain(out, "openpi_runner_next at 200 Hz beside ");
+    const char *figures = strstr(out, "\n       200 ");
+    assert_non_null(figures);
+    assert_int_equal(sscanf(figures, " 200 %lf us %lf us %lf us %lf us", &p50, &p99, &p999, &most), 4);
+    assert_true(0 < p50 && p50 <= p99 && p99 <= p999 && p999 <= most);
+    char *text = slurp(scratch_path(&box, "runner.json"), NULL);
+    must_contain(text, "\"kind\": \"bench-runner\"");
+    free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_words), cmocka_unit_test(test_sweep), cmocka_unit_test(test_chunking),
         cmocka_unit_test(test_published),
         cmocka_unit_test(test_energy),
         cmocka_unit_test(test_roof),      cmocka_unit_test(test_best),  cmocka_unit_test(test_spoilt),
-        cmocka_unit_test(test_roof_model),
+        cmocka_unit_test(test_roof_model), cmocka_unit_test(test_runner),
         cmocka_unit_test(test_shipped), cmocka_unit_test(test_shipped_heads),
     };
     return cmocka_run_group_tests(tests, setup, close_box);
