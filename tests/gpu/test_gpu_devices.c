@@ -176,6 +176,48 @@ static void no_code_for_it(void **state) {
     }
 }
 
+/* A build with code of two compilers: the driver's version decides, and where it is older than both, a
+ * sentence says what the older one needs. */
+static void two_compilers(void **state) {
+    static const struct {
+        int driver, compilers[CUDA_COMPILERS], older;      /* -1: refused                                   */
+        const char *reason;
+    } cases[] = {
+        {13000, {13000, 12040}, 0, ""},
+        {13020, {13000, 12040}, 0, ""},
+        {14000, {13000, 12040}, 0, ""},
+        {12090, {13000, 12040}, 1, ""},
+        {12060, {13000, 12040}, 1, ""},
+        {12020, {13000, 12040}, 1, ""},
+        {11080, {13000, 12040}, -1, "the driver is for CUDA 11.8, expected 12.0 or newer"},
+        {12060, {13000, 0}, -1, "the driver is for CUDA 12.6, expected 13.0 or newer"},
+        {12060, {12040, 0}, 0, ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const device_options options = {.pool = NULL};
+        device *device = NULL;
+        reset();
+        fake.capability = 87;
+        fake.driver_version = cases[i].driver;
+        memcpy(fake_compilers, cases[i].compilers, sizeof fake_compilers);
+        list(fake_vendor());
+        assert_string_equal(listed.reason, cases[i].reason);
+        openpi_status status = gpu_open(fake_vendor(), &backend_cuda, "cuda:0", &options, &device, &error);
+        assert_int_equal(status, cases[i].older < 0 ? OPENPI_NO_DEVICE : OPENPI_OK);
+        if (status == OPENPI_OK) {
+            int loads = 0;
+            for (int call = 0; call < fake.calls && call < LOG; call++)
+                loads += !strcmp(fake.log[call], "module_load");
+            assert_true(loads > 5);
+            assert_int_equal(fake.older_loads, cases[i].older ? loads : 0);
+            gpu_close(device);
+        }
+        assert_int_equal(fake.alive, 0);
+    }
+    memcpy(fake_compilers, cases[0].compilers, sizeof fake_compilers);
+}
+
 static void no_card(void **state) {
     gpu_vendor vendor = *fake_vendor();
     (void)state;
@@ -223,7 +265,8 @@ int main(void) {
         cmocka_unit_test(a_card_that_answers), cmocka_unit_test(path_of_a_card),
         cmocka_unit_test(an_integrated_card),
         cmocka_unit_test(a_card_that_does_not),
-        cmocka_unit_test(no_code_for_it), cmocka_unit_test(no_card), cmocka_unit_test(build_first),
+        cmocka_unit_test(no_code_for_it), cmocka_unit_test(two_compilers),
+        cmocka_unit_test(no_card), cmocka_unit_test(build_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,7 @@ fi
 # What the shared library depends on: its own code, none of the instruments', and a short list of others. Loaded
 # bytes (text, data), less the embedded images of GPU kernels: 1,181,000 with gcc 12 at -O2, a tenth more is allowed.
 loaded=$(size libopenpi.so | awk 'NR == 2 { print $1 + $2 }')
-images=$(cat cuda/*.fatbin hip/*_gfx*.co 2>/dev/null | wc -c)
+images=$(cat cuda/*.fatbin cuda12/*.fatbin hip/*_gfx*.co 2>/dev/null | wc -c)
 if [ $((loaded - images)) -gt 1300000 ]; then
     echo "libopenpi.so: $((loaded - images)) bytes are loaded, less $images of GPU images, expected at most 1300000"
     status=1

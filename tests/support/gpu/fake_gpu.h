@@ -41,6 +41,8 @@ static struct {
     asked_launch asked, asked_single;      /* the launch it was asked about last                           */
     int capability;              /* the device's, times ten; 0: 9.0                                        */
     int integrated;              /* 1: its memory is the host's                                            */
+    int driver_version;          /* 0: 13000                                                               */
+    int older_loads;             /* modules whose code was the older compiler's                            */
     const char *proc;            /* in place of /proc                                                      */
     int multiprocessors, shared_bytes;                                 /* on the device; 0: 132, 227 KB */
     int all_shared_bytes;        /* that a multiprocessor has; 0: 228 KB                                   */
@@ -85,7 +87,9 @@ static int give(void *thing, const char *name) {
 }
 
 static int fake_init(unsigned flags) { return (void)flags, called("init"); }
-static int fake_version(int *version) { return *version = 13000, called("driver_version"); }
+static int fake_version(int *version) {
+    return *version = fake.driver_version ? fake.driver_version : 13000, called("driver_version");
+}
 static int fake_text(int error, const char **text) {
     *text = error == SICK                 ? "unspecified launch failure"
             : error == CUDA_OUT_OF_MEMORY ? "out of memory"
@@ -219,8 +223,12 @@ static int fake_event_wait(void *event) { return (void)event, called("event_wait
 static int fake_elapsed(float *ms, void *start, void *end) {
     return (void)start, (void)end, *ms = 1, called("event_elapsed");
 }
+/* Code of the older compiler is a family's name with a '.' before it. */
 static int fake_module_load(void **module, const void *image) {
     int code = take(module, "module_load");
+    const int older = *(const char *)image == '.';
+    fake.older_loads += older;
+    image = (const char *)image + older;
     if (!code && !strcmp(image, "generate")) fake.generator = *module;
     return code;
 }
@@ -315,6 +323,9 @@ static int fake_most_clusters(int *clusters, void *function, const cuda_launch *
     return *clusters = cluster > 1 ? fake.clusters : fake.single_blocks, called("max_clusters");
 }
 
+/* As of an archive with both. */
+static int fake_compilers[CUDA_COMPILERS] = {13000, 12040};
+
 static const cuda_library fake_library = {
     .init = fake_init,
     .driver_version = fake_version,
@@ -369,19 +380,24 @@ static int fake_open(gpu_driver *driver, char *why, size_t why_bytes) {
     assert_non_null(library);
     *library = fake_library;
     library->proc = fake.proc;
+    library->compilers = fake_compilers;
     if (fake.clusters || fake.single_blocks) library->max_clusters = fake_most_clusters;
     cuda_driver_over(library, driver);     /* which frees it */
     return 0;
 }
 
-/* The vendor, over this library and with a name in place of every image. */
+/* The vendor, over this library and with names in place of every image. */
 static const gpu_vendor *fake_vendor(void) {
     static gpu_module modules[32];
+    static cuda_image images[32];
+    static char older[32][64];
     static gpu_vendor vendor;
     for (int i = 0; cuda_modules[i].family; i++) {
         assert_true(i < 31);
         modules[i] = cuda_modules[i];
-        modules[i].image = cuda_modules[i].family->name;
+        snprintf(older[i], sizeof older[i], ".%s", cuda_modules[i].family->name);
+        images[i] = (cuda_image){{older[i] + 1, older[i]}};
+        modules[i].image = &images[i];
     }
     vendor = gpu_vendor_cuda;
     vendor.open = fake_open;

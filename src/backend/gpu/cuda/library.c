@@ -7,6 +7,13 @@
 
 #include "base/dynamic.h"
 
+int cuda_compiler_for(const cuda_library *library, int driver_version) {
+    const int *versions = library->compilers ? library->compilers : cuda_compilers;
+    for (int i = 0; i < CUDA_COMPILERS; i++)
+        if (versions[i] && versions[i] / 1000 <= driver_version / 1000) return i;
+    return -1;
+}
+
 int cuda_library_open(cuda_library *library, char *why, size_t why_bytes) {
     static const char *const names[] = {"libcuda.so.1", NULL};
     const char *missing = NULL;

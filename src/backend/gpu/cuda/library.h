@@ -134,6 +134,7 @@ typedef struct cuda_library {
     void *handle;                          /* dlopen's handle                                               */
     int integrated;                        /* the device whose context was opened                           */
     const char *proc;                      /* a test's own root in place of /proc; NULL: none               */
+    const int *compilers;                  /* a test's own versions in place of cuda_compilers; NULL: none  */
 #define X(member, symbol, needed, parameters) int (*member) parameters;
     CUDA_LIBRARY_LIST(X)
 #undef X
@@ -144,7 +145,14 @@ int cuda_library_open(cuda_library *library, char *why, size_t why_bytes);
 /* The driver table over such a library, which it frees when it is closed. */
 void cuda_driver_over(cuda_library *library, gpu_driver *driver);
 
-/* Version of the compiler that made the kernels, 13000 for 13.0; 0: this build has none. */
-extern const int cuda_compiler_version;
+/* A driver takes no code of a compiler for a newer CUDA, so a build may have two of them: the code of each
+ * family by the newest first, and versions of the compilers, 13000 for 13.0; 0: this build lacks it. */
+enum { CUDA_COMPILERS = 2 };
+typedef struct cuda_image {
+    const void *code[CUDA_COMPILERS];
+} cuda_image;
+extern const int cuda_compilers[CUDA_COMPILERS];
+/* Which compiler's code the driver takes: the first that is for no newer CUDA than the driver; -1: none. */
+int cuda_compiler_for(const cuda_library *library, int driver_version);
 
 #endif

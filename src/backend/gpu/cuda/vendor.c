@@ -68,7 +68,6 @@ static const char *error_text(const gpu_driver *driver, int code) {
     X(event_wait, (const gpu_driver *d, void *event), event_wait(event))                                    \
     X(event_elapsed, (const gpu_driver *d, float *ms, void *start, void *end),                              \
       event_elapsed(ms, start, end))                                                                        \
-    X(module_load, (const gpu_driver *d, void **module, const void *image), module_load(module, image))     \
     X(module_unload, (const gpu_driver *d, void *module), module_unload(module))                            \
     X(capture_begin, (const gpu_driver *d, void *stream), capture_begin(stream, CUDA_CAPTURE_THREAD_LOCAL)) \
     X(capture_end, (const gpu_driver *d, void *stream, void **graph), capture_end(stream, graph))           \
@@ -118,6 +117,16 @@ static void context_close(const gpu_driver *driver, int ordinal) {
     int device;
     if (library->device_get(&device, ordinal)) device = ordinal;       /* what every driver so far answers */
     library->context_release(device);
+}
+
+/* Loads the code of that compiler which the driver takes; where it takes none, learn refused the device. */
+static int module_load(const gpu_driver *driver, void **module, const void *image) {
+    const cuda_library *library = library_of(driver);
+    int version = 0, code = library->driver_version(&version);
+    const int compiler = cuda_compiler_for(library, version);
+    if (code) return code;
+    if (compiler < 0) return CUDA_NO_BINARY;
+    return library->module_load(module, ((const cuda_image *)image)->code[compiler]);
 }
 
 static int module_function(const gpu_driver *driver, void **function, void *module, const gpu_kernel *kernel,
@@ -218,6 +227,7 @@ void cuda_driver_over(cuda_library *library, gpu_driver *driver) {
         .context_close = context_close,
         .memory_info = memory_info,
         .copy_rows = copy_rows,
+        .module_load = module_load,
         .module_function = module_function,
         .launch = launch_kernel,
 #define X(member, parameters, call) .member = pass_##member,
@@ -281,6 +291,11 @@ static int read_facts(const cuda_library *library, int ordinal, gpu_facts *f, in
 #endif
 static const char no_kernels[] = "this openpi was built without CUDA kernels (" OPENPI_CUDA_ABSENT ")";
 
+static int oldest_compiler(const cuda_library *library) {
+    const int *versions = library->compilers ? library->compilers : cuda_compilers;
+    return versions[CUDA_COMPILERS - 1] ? versions[CUDA_COMPILERS - 1] : versions[0];
+}
+
 static void learn(const gpu_driver *driver, int ordinal, const gpu_module *modules, gpu_facts *f) {
     const device_facts *report = &f->report;
     int version = 0;
@@ -297,9 +312,9 @@ static void learn(const gpu_driver *driver, int ordinal, const gpu_module *modul
                  report->capability_major, report->capability_minor, OLDEST_MAJOR);
     else if (!modules[0].image)
         snprintf(f->reason, sizeof f->reason, "%s", no_kernels);
-    else if (version / 1000 < cuda_compiler_version / 1000)
+    else if (cuda_compiler_for(library_of(driver), version) < 0)
         snprintf(f->reason, sizeof f->reason, "the driver is for CUDA %d.%d, expected %d.0 or newer",
-                 version / 1000, version % 1000 / 10, cuda_compiler_version / 1000);
+                 version / 1000, version % 1000 / 10, oldest_compiler(library_of(driver)) / 1000);
 }
 
 /* The paths of chips.h. */
