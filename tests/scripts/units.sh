@@ -49,6 +49,20 @@ grep -q '^DeviceAllow=/dev/kfd rw$' "$instance.d/amd.conf" || bad "docs/serve.md
 verify "$instance"
 rm -r "$instance.d"
 
+# A Jetson's, of docs/jetson.md: its GPU's nodes, and no others.
+mkdir "$instance.d"
+awk '/^```$/ { on = !on; if (text ~ /nvmap/) printf "%s", text; text = ""; next } on { text = text $0 "\n" }' \
+    "$SOURCE/docs/jetson.md" >"$instance.d/jetson.conf"
+for node in char-drm /dev/nvmap /dev/nvhost-ctrl-gpu /dev/nvgpu/igpu0/ctrl; do
+    grep -q "^DeviceAllow=$node rw\$" "$instance.d/jetson.conf" || bad "docs/jetson.md has no drop-in for $node"
+done
+grep -E '^(DevicePolicy|PrivateDevices)=|^DeviceAllow=$' "$instance.d/jetson.conf" && bad "the drop-in of docs/jetson.md opens more"
+sed -i '/nvpmodel.service/d' "$instance.d/jetson.conf"      # a unit of that board
+verify "$instance"
+SYSTEMD_UNIT_PATH=$box/units: systemd-analyze security --offline=true --threshold=25 "$instance" >"$box/security" 2>&1 ||
+    bad "security with docs/jetson.md's drop-in: $(tail -1 "$box/security")"
+rm -r "$instance.d"
+
 # 0 is all shut, 100 all open. Of what is open most is the network and the GPU.
 systemd-analyze security --offline=true --threshold=25 "$instance" >"$box/security" 2>&1 || bad "security: $(grep -v '✓' "$box/security")"
 sed 's/^ProtectSystem=.*//; s/^CapabilityBoundingSet=.*//; s/^SystemCallFilter=.*//' "$unit" >"$instance"
