@@ -168,11 +168,12 @@ json_t *quantize_report(const quantize_job *j) {
     for (int i = 0; i < r->bound_count && r->formats[0]; i++)
         json_array_append_new(bounds, bound_json(&r->bounds[i]));
     return json_pack(
-        "{s:{s:i,s:i,s:b},s:o,s:o,s:o,s:o,s:s,s:b,s:o,s:o,s:o,s:i,s:i,s:f,s:f,s:f,s:f,s:s,s:b}",
+        "{s:{s:i,s:i,s:b},s:o,s:o,s:o,s:o,s:s,s:b,s:o,s:o,s:o,s:i,s:i,s:f,s:f,s:f,s:f,s:s,s:b,s:i}",
         "observations", "count", o->count, "found", o->found, "synthetic", o->synthetic, "candidates",
         candidates, "tries", tries, "dimensions", dims, "bounds", bounds, "formats", r->formats, "holds",
         r->holds, "sigma", figures_json(&r->off.all), "own_sigma", figures_json(&r->own.all), "noise_sigma",
         figures_json(&r->noise.all), "flipped", r->off.flipped, "chunks_far", r->chunks_far, "ms", r->ms,
         "ms_taken", r->ms_taken, "bytes", r->bytes, "bytes_taken", r->bytes_taken, "chosen_by",
-        j->options.list ? "the user" : r->by_ms ? "ms" : "bytes", "fp32_rounded", r->fp32_rounded);
+        j->options.list ? "the user" : r->by_ms ? "ms" : "bytes", "fp32_rounded", r->fp32_rounded,
+        "loads", r->loads);
 }

@@ -154,7 +154,7 @@ static openpi_status check_powers(const model_types *types, openpi_error *error)
 }
 
 static openpi_status open_parts(openpi_engine *e, const char *path, const openpi_engine_options *o,
-                                const int8_t *powers, openpi_error *error) {
+                                const engine_more *more, openpi_error *error) {
     model_types types;
     const char *name = o->device ? o->device : "cpu";
     const backend *backend = find_backend(name);
@@ -171,7 +171,7 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     TRY(checkpoint_open_source(&source, &e->checkpoint, error));
     TRY(w8_take(&source, e->checkpoint, o->formats, e->dtype, o->accept_error, &e->w8, error));
     if (e->w8) TRY(engine_formats(e->dtype, o->weights, e->w8->formats, &types, error));
-    types.powers = e->w8 ? e->w8->powers : powers;
+    types.powers = e->w8 ? e->w8->powers : more->powers;
     TRY(check_powers(&types, error));
     TRY(open_table(e, o->table, error));
     note_formats(e, &types);
@@ -179,17 +179,17 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
                    &e->model, error));
     TRY(checkpoint_identity(e->checkpoint, e->identity, error));         /* its pages were just read        */
     if (e->device->shared_memory) tensors_forget_pages(e->checkpoint->tensors);
-    tensors_close_files(e->checkpoint->tensors);
+    if (!more->keep_files) tensors_close_files(e->checkpoint->tensors);
     e->model->tuning = e->tuning;
     return e->w8 ? w8_prove(e, path ? path : e->checkpoint->name, o->accept_error, error) : OPENPI_OK;
 }
 
 openpi_status openpi_engine_open(const char *path, const openpi_engine_options *options,
                                  openpi_engine **engine, openpi_error *error) {
-    return engine_open(path, options, NULL, engine, error);
+    return engine_open(path, options, &(engine_more){.powers = NULL}, engine, error);
 }
 
-openpi_status engine_open(const char *path, const openpi_engine_options *options, const int8_t *powers,
+openpi_status engine_open(const char *path, const openpi_engine_options *options, const engine_more *more,
                           openpi_engine **engine, openpi_error *error) {
     openpi_engine_options own;
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
@@ -207,13 +207,42 @@ openpi_status engine_open(const char *path, const openpi_engine_options *options
     TRY(check_options(&own, path, error));
     openpi_engine *e = engine_new();
     if (!e) return report_no_memory(error, sizeof *e, "the engine");
-    openpi_status status = open_parts(e, path, &own, powers, error);
+    openpi_status status = open_parts(e, path, &own, more, error);
     if (status != OPENPI_OK) {
         openpi_engine_close(e);
         return status;
     }
     *engine = e;
     return OPENPI_OK;
+}
+
+static openpi_status load_beside(openpi_engine *e, const char *formats, const int8_t *powers,
+                                 openpi_error *error) {
+    model_types types;
+    TRY(engine_formats(e->dtype, OPENPI_WEIGHTS_AUTO, formats, &types, error));
+    types.powers = powers;
+    TRY(check_powers(&types, error));
+    TRY(model_load_beside(e->base->model, types, e->pool, NULL, NULL, &e->model, error));
+    e->model->tuning = e->base->model->tuning;
+    return OPENPI_OK;
+}
+
+openpi_status engine_beside(openpi_engine *base, const char *formats, const int8_t *powers,
+                            openpi_engine **engine, openpi_error *error) {
+    openpi_engine *e = engine_new();
+    if (!e) return report_no_memory(error, sizeof *e, "the engine");
+    e->base = base;
+    e->checkpoint = base->checkpoint;
+    e->pool = base->pool;
+    e->device = base->device;
+    e->dtype = base->dtype;
+    e->off = base->off;
+    e->tuning = base->tuning;
+    atomic_fetch_add(&base->users, 1);
+    openpi_status status = load_beside(e, formats, powers, error);
+    if (status == OPENPI_OK) *engine = e;
+    else openpi_engine_close(e);
+    return status;
 }
 
 openpi_engine *engine_new(void) {
@@ -237,6 +266,12 @@ openpi_status engine_check_process(const openpi_engine *e, const char *doing, op
 
 void engine_release(openpi_engine *e) {
     if (atomic_fetch_sub(&e->users, 1) > 1) return;
+    if (e->base) {
+        model_close(e->model);
+        engine_release(e->base);
+        free(e);
+        return;
+    }
     /* A GPU's memory belongs to the parent process, whose driver must not be called here: only the
      * device's record is leaked. */
     if (e->device && e->device->backend->allocate_host && engine_inherited(e)) {

@@ -15,6 +15,7 @@ struct openpi_engine {
     pool *pool;
     device *device;
     model *model;
+    struct openpi_engine *base;          /* an engine whose checkpoint, threads and device it uses, or NULL */
     w8_plan *w8;                         /* where the formats are a plan's, else NULL                      */
     int error_accepted;                  /* 1: it counts although a figure is above its bound              */
     openpi_dtype dtype;
@@ -73,10 +74,19 @@ model_types engine_types(openpi_dtype type, openpi_weights weights);
 openpi_status engine_formats(openpi_dtype type, openpi_weights weights, const char *formats, model_types *out,
                              openpi_error *error);
 
-/* openpi_engine_open with powers of channels for groups that are smoothed (model/smoothing.h), which the
- * caller keeps until it returns; NULL: a plan's. */
-openpi_status engine_open(const char *path, const openpi_engine_options *options, const int8_t *powers,
+/* What openpi_engine_open has no option for. */
+typedef struct engine_more {
+    const int8_t *powers;                /* for groups that are smoothed (model/smoothing.h), the caller's
+                                            until the engine is open; NULL: a plan's                       */
+    int keep_files;                      /* 1: the checkpoint can still be read afterwards (engine_beside) */
+} engine_more;
+openpi_status engine_open(const char *path, const openpi_engine_options *options, const engine_more *more,
                           openpi_engine **engine, openpi_error *error);
+
+/* The same checkpoint on the same device in other formats, beside an engine whose files were kept: matrices
+ * of groups whose formats are alike are shared. It keeps the base open. */
+openpi_status engine_beside(openpi_engine *base, const char *formats, const int8_t *powers,
+                            openpi_engine **engine, openpi_error *error);
 
 /* w8.c. Where `formats` is "w8": reads the plan that it names. *plan NULL: it is another list, or none. */
 openpi_status w8_take(const checkpoint_source *source, const checkpoint *checkpoint, const char *formats,

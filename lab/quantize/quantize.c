@@ -18,12 +18,12 @@ static int has_8_bits(product_format f) { return weight_formats[format_weights(f
 /* ---- reference ----------------------------------------------------------------------------------------- */
 
 static openpi_status run_reference(gate *g, run_facts *facts, openpi_error *error) {
-    const run_kind reference = {.name = "the reference", .calibrate = 1}, fp32 = {.name = "fp32", .fp32 = 1};
+    const run_kind reference = {.name = "the reference", .reference = 1}, fp32 = {.name = "fp32", .fp32 = 1};
     quantize_result *r = g->result;
+    TRY(run_all(g, &fp32, &g->fp32, NULL, NULL, error));      /* first: nothing else needs memory then     */
     TRY(run_all(g, &reference, &g->reference, &g->other, facts, error));
     r->ms = r->ms_taken = facts->ms;
     r->bytes = r->bytes_taken = facts->bytes;
-    TRY(run_all(g, &fp32, &g->fp32, NULL, NULL, error));
     TRY(differences_of(&g->shape, &g->reference, &g->fp32, &r->own, error));
     return differences_of(&g->shape, &g->reference, &g->other, &r->noise, error);
 }
@@ -274,6 +274,7 @@ openpi_status quantize_run(const observations *observations, const quantize_opti
     result->horizon = g.shape.horizon;
     result->dims = g.shape.dims;
     openpi_status status = walk(&g, error);
+    openpi_engine_close(g.base);
     chunks_free(&g.reference);
     chunks_free(&g.other);
     chunks_free(&g.fp32);

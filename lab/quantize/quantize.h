@@ -6,7 +6,9 @@
  *   choice        by predicted error and what is saved (choose.h)
  *   confirmed     the choice run as a whole; a table with less error is tried until every bound holds
  *
- * All runs are on the device of the options, one engine at a time. docs/w8.md is for users. */
+ * All runs are on the device of the options. The reference stays open, and candidates share with it what
+ * their formats leave alike, where there is memory for both; else one engine at a time. docs/w8.md is for
+ * users. */
 #ifndef QUANTIZE_H
 #define QUANTIZE_H
 
@@ -76,6 +78,7 @@ typedef struct quantize_result {
     int observations, horizon, dims;
     openpi_engine_info info;     /* the reference's                                                       */
     char formats[FORMATS_TEXT];  /* the last try's                                                        */
+    int loads;                   /* engines that were opened whole                                        */
     int8_t *powers;              /* [power_count] of all channels                                         */
     size_t power_count;
     json_t *plan;                /* w8_json of the last try; NULL: nothing has 8 bits                     */

@@ -97,7 +97,9 @@ static openpi_status open_engine(runner *r, int rounded, openpi_error *error) {
     own.progress = o->progress;
     own.progress_user = o->progress_user;
     if (r->kind->fp32) own.dtype = OPENPI_F32;
-    return engine_open(o->checkpoint, &own, r->g->result->powers, &r->engine, error);
+    const engine_more more = {.powers = r->g->result->powers, .keep_files = r->kind->reference};
+    r->g->result->loads++;
+    return engine_open(o->checkpoint, &own, &more, &r->engine, error);
 }
 
 /* fp32 takes twice bf16's memory. Where there is none for its weights, bf16's stand for them. */
@@ -106,6 +108,26 @@ static openpi_status open_or_round(runner *r, openpi_error *error) {
     if (status != OPENPI_NO_MEMORY || !r->kind->fp32) return status;
     r->g->result->fp32_rounded = 1;
     return open_engine(r, 1, error);
+}
+
+/* Beside the reference, whose weights it shares but for the groups that differ. Where there is no memory for
+ * those as well, the reference is closed, and engines are opened one at a time. */
+static openpi_status open_beside(runner *r, openpi_error *error) {
+    gate *g = r->g;
+    openpi_status status = OPENPI_NO_MEMORY;
+    if (g->base && !r->kind->fp32)
+        status = engine_beside(g->base, r->kind->formats, g->result->powers, &r->engine, error);
+    if (status != OPENPI_NO_MEMORY) return status;
+    openpi_engine_close(g->base);
+    g->base = NULL;
+    return open_or_round(r, error);
+}
+
+/* A JAX checkpoint is decoded in order, once an engine: nothing is kept of it. */
+static void keep_base(runner *r) {
+    if (!r->kind->reference || tensors_stages(r->engine->checkpoint->tensors) > 1) return;
+    r->g->base = r->engine;
+    r->engine = NULL;
 }
 
 static openpi_status tell_facts(const runner *r, run_facts *facts, openpi_error *error) {
@@ -170,12 +192,13 @@ openpi_status run_all(gate *g, const run_kind *kind, chunks *out, chunks *also, 
                       openpi_error *error) {
     runner r = {.g = g, .kind = kind};
     openpi_status status = take_memory(&r, error);
-    if (status == OPENPI_OK) status = open_or_round(&r, error);
+    if (status == OPENPI_OK) status = open_beside(&r, error);
     if (status == OPENPI_OK) status = open_session(&r, error);
     if (status == OPENPI_OK) status = answer(&r, out, also, facts, error);
     if (status == OPENPI_OK && facts) status = tell_facts(&r, facts, error);
-    if (status == OPENPI_OK && kind->calibrate) status = calibrate(&r, error);
+    if (status == OPENPI_OK && kind->reference) status = calibrate(&r, error);
     openpi_session_close(r.session);
+    if (status == OPENPI_OK) keep_base(&r);
     openpi_engine_close(r.engine);
     free(r.noise);
     free(r.ms);

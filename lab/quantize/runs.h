@@ -12,6 +12,7 @@ typedef struct gate {
     chunks_shape shape;
     int steps, max_prompt;
     chunks reference, other, fp32, last;
+    struct openpi_engine *base;  /* the reference's, kept open: candidates load only what differs; or NULL  */
 } gate;
 
 /* How an engine is opened: the reference's dtype with a list of formats, or fp32 throughout. */
@@ -19,7 +20,7 @@ typedef struct run_kind {
     const char *name;            /* for progress: "ffn=int8"                                              */
     const char *formats;
     int fp32;
-    int calibrate;               /* 1: afterwards its rows are looked at: quantize_result.powers           */
+    int reference;               /* 1: its rows are looked at (quantize_result.powers), and it stays open  */
 } run_kind;
 
 typedef struct run_facts {

@@ -71,7 +71,10 @@ typedef struct model {
     layer_weights *layers;                 /* all blocks'                                                  */
 
     void *block;                           /* device memory of all of it, and of what is prepared          */
-    size_t bytes;
+    size_t bytes;                          /* with what it shares                                          */
+    size_t own_bytes;                      /* without: the block's                                         */
+    const matrix **matrices;               /* [matrix_count] all matrices, in the order of their layout    */
+    int matrix_count;
     size_t group_bytes[GROUPS];            /* matrices as they are packed, with their scales               */
     size_t embedding_bytes;
 } model;
@@ -86,6 +89,10 @@ openpi_status model_load(const checkpoint *checkpoint, device *device, model_typ
  * may be read. */
 openpi_status model_measure(const checkpoint *checkpoint, device *device, model_types types, uint32_t off,
                             model **out, openpi_error *error);
+/* The same checkpoint on the same device in other formats: matrices of groups whose formats are those of
+ * `base`, which is not smoothed and outlives the model, are shared with it. The checkpoint can be read. */
+openpi_status model_load_beside(const model *base, model_types types, pool *pool, load_progress progress,
+                                void *progress_user, model **out, openpi_error *error);
 void model_close(model *model);
 
 /* block_weights.c: of a model whose layers are laid out, the blocks' view of them. */

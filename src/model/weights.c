@@ -27,6 +27,9 @@ typedef struct loader {
     matrix_job *matrices;                  /* jobs; NULL while measuring                                    */
     vector_job *vectors;
     int matrix_count, vector_count;
+    const model *base;                     /* whose matrices are shared where formats are alike; or NULL    */
+    int place;                             /* among all matrices, shared ones too                           */
+    size_t shared;                         /* bytes                                                         */
     weight_group group;                    /* which the matrices that are named next belong to              */
     smooth_tower tower;                    /* and their tower and layer                                     */
     int layer;
@@ -52,9 +55,36 @@ static weight_type weights_of(product_format f, int all_bf16) {
     return f == FORMAT_FILE && all_bf16 ? WEIGHT_BF16 : format_weights(f);
 }
 
+/* What a matrix takes of an arena. */
+static size_t matrix_bytes(const loader *l, const matrix *m) {
+    arena own = {0};
+    arena_take(&own, l->model->device->backend->matrix_bytes(l->model->device, m));
+    size_t scales = (size_t)m->n * (size_t)weight_groups(&weight_formats[m->type], m->k) * sizeof *m->scales;
+    arena_take(&own, scales);
+    return own.used;
+}
+
+/* The same matrix of the base, where it may be shared: its codes and scales would be the same. */
+static const matrix *twin_of(const loader *l, const matrix_job *job, int place) {
+    const matrix *twin = l->base ? l->base->matrices[place] : NULL;
+    int scaled = job->by_row.powers || job->by_column.powers;
+    int alike = twin && twin->type == job->matrix->type && twin->input == job->matrix->input;
+    return alike && !scaled ? twin : NULL;
+}
+
 /* *bytes: what is counted for its group. */
 static void add_matrix(loader *l, matrix_job job, size_t *bytes) {
     matrix *m = job.matrix;
+    int place = l->place++;
+    if (l->model->matrices) l->model->matrices[place] = m;
+    const matrix *twin = twin_of(l, &job, place);
+    if (twin) {
+        m->data = twin->data;
+        m->scales = twin->scales;
+        l->shared += matrix_bytes(l, m);
+        *bytes += matrix_bytes(l, m);
+        return;
+    }
     size_t before = l->arena.used;
     size_t scales = (size_t)m->n * (size_t)weight_groups(&weight_formats[m->type], m->k) * sizeof *m->scales;
     job.to = arena_take(&l->arena, l->model->device->backend->matrix_bytes(l->model->device, m));
@@ -353,7 +383,8 @@ static void lay_out(loader *l) {
     int adaptive = variant_of(m->variant)->adaptive_norms, depth = m->dims.depth;
     char base[NAME];
     l->arena.used = 0;
-    l->matrix_count = l->vector_count = 0;
+    l->matrix_count = l->vector_count = l->place = 0;
+    l->shared = 0;
     m->embedding_bytes = 0;
     memset(m->group_bytes, 0, sizeof m->group_bytes);
     lay_out_vision(l);
@@ -396,13 +427,15 @@ static dtype read_as(const model_types *types) {
 
 static openpi_status load(loader *l, pool *pool, load_progress progress, void *user, openpi_error *error) {
     model *m = l->model;
-    l->matrices = calloc((size_t)l->matrix_count, sizeof *l->matrices);
+    m->matrix_count = l->place;
+    m->matrices = calloc((size_t)l->place, sizeof *m->matrices);
+    l->matrices = calloc((size_t)l->matrix_count + 1, sizeof *l->matrices);        /* all may be shared     */
     l->vectors = calloc((size_t)l->vector_count, sizeof *l->vectors);
-    if (!l->matrices || !l->vectors)
+    if (!m->matrices || !l->matrices || !l->vectors)
         return report_no_memory(error, (size_t)l->matrix_count * sizeof *l->matrices, "the list of weights");
     TRY(tensors_stage(m->checkpoint->tensors, 0, pool, error));
     if (is_merged(l)) TRY(merged_make(m->checkpoint->tensors, m->dims.expert_width, pool, &l->merged, error));
-    TRY(m->device->backend->allocate(m->device, m->bytes, "the model's weights", &m->block, error));
+    TRY(m->device->backend->allocate(m->device, m->own_bytes, "the model's weights", &m->block, error));
     l->arena.base = m->block;
     lay_out(l);
     atomic_int damaged = 0;
@@ -456,7 +489,8 @@ static openpi_status measure(loader *l, const checkpoint *checkpoint, device *de
         return report_no_memory(error, layers, "the model");
     l->arena.base = FIRST_PLACE;
     lay_out(l);
-    m->bytes = l->arena.used;
+    m->own_bytes = l->arena.used;
+    m->bytes = m->own_bytes + l->shared;
     return OPENPI_OK;
 }
 
@@ -471,10 +505,11 @@ openpi_status model_measure(const checkpoint *checkpoint, device *device, model_
     return status;
 }
 
-openpi_status model_load(const checkpoint *checkpoint, device *device, model_types types, uint32_t off,
-                         pool *pool, load_progress progress, void *progress_user, model **out,
-                         openpi_error *error) {
-    loader l = {0};
+/* `base` may be NULL. */
+static openpi_status load_model(const checkpoint *checkpoint, device *device, model_types types, uint32_t off,
+                                const model *base, pool *pool, load_progress progress, void *progress_user,
+                                model **out, openpi_error *error) {
+    loader l = {.base = base};
     openpi_status status = measure(&l, checkpoint, device, types, off, error);
     if (status == OPENPI_OK) status = load(&l, pool, progress, progress_user, error);
     merged_free(&l.merged);
@@ -487,6 +522,18 @@ openpi_status model_load(const checkpoint *checkpoint, device *device, model_typ
     return status;
 }
 
+openpi_status model_load(const checkpoint *checkpoint, device *device, model_types types, uint32_t off,
+                         pool *pool, load_progress progress, void *progress_user, model **out,
+                         openpi_error *error) {
+    return load_model(checkpoint, device, types, off, NULL, pool, progress, progress_user, out, error);
+}
+
+openpi_status model_load_beside(const model *base, model_types types, pool *pool, load_progress progress,
+                                void *progress_user, model **out, openpi_error *error) {
+    return load_model(base->checkpoint, base->device, types, base->off, base, pool, progress, progress_user,
+                      out, error);
+}
+
 void model_close(model *model) {
     if (!model) return;
     if (model->block) model->device->backend->release(model->device, model->block);
@@ -494,5 +541,6 @@ void model_close(model *model) {
     free(model->prefix);
     free(model->expert);
     free(model->layers);
+    free(model->matrices);
     free(model);
 }

@@ -69,6 +69,71 @@ static void the_function_stays(void **state) {
             }
 }
 
+/* ---- beside another model ---------------------------------------------------------------------------- */
+
+/* Actions of a made-up call. */
+static void run_once(openpi_engine *e, float actions[OPENPI_ACTION_DIM]) {
+    static uint8_t picture[OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3];
+    static const int32_t tokens[] = {2, 7, 5};
+    static const float state[OPENPI_ACTION_DIM] = {0.5f, -0.25f};
+    openpi_session_options shape = OPENPI_SESSION_OPTIONS_INIT;
+    openpi_sample sample = OPENPI_SAMPLE_INIT;
+    openpi_session *session;
+    float noise[OPENPI_ACTION_DIM];
+    for (size_t i = 0; i < sizeof picture; i++) picture[i] = (uint8_t)(i * 31 % 251);
+    sample.images[0] = picture;
+    sample.image_mask[0] = 1;
+    sample.tokens = tokens;
+    sample.token_count = 3;
+    sample.state = state;
+    shape.horizon = 1;
+    shape.steps = 2;
+    openpi_noise(1, 0, noise, OPENPI_ACTION_DIM);
+    must(openpi_session_create(e, &shape, &session, &error));
+    must(openpi_session_run(session, &sample, 1, noise, actions, NULL, &error));
+    openpi_session_close(session);
+}
+
+/* A model that shares matrices has the bits of one that was opened whole, and the base keeps its own. */
+static void sharing_changes_nothing(void **state) {
+    (void)state;
+    static const char *const models[] = {"odd:pi0", "odd:pi05"},
+                            *const lists[] = {"ffn=int8x8", "attention=int8+smooth,ffn=int8x8+smooth",
+                                              "vision=int8+smooth", "expert=int8+smooth", "bf16"};
+    for (size_t i = 0; i < 2 * sizeof lists / sizeof *lists; i++) {
+        openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+        openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+        openpi_engine *base, *whole, *beside;
+        float before[OPENPI_ACTION_DIM], a[OPENPI_ACTION_DIM], b[OPENPI_ACTION_DIM];
+        must(openpi_synthetic_parse(models[i % 2], &synthetic, &error));
+        options.synthetic = &synthetic;
+        options.threads = 1;
+        must(engine_open(NULL, &options, &(engine_more){.keep_files = 1}, &base, &error));
+        size_t count = smooth_count(&base->checkpoint->dims);
+        int8_t *powers = malloc(count);
+        assert_non_null(powers);
+        for (size_t k = 0; k < count; k++) powers[k] = (int8_t)(k * 7 % 5) - 2;
+        options.formats = lists[i / 2];
+        must(engine_open(NULL, &options, &(engine_more){.powers = powers}, &whole, &error));
+        run_once(base, before);
+        run_once(whole, a);
+        must(engine_beside(base, options.formats, powers, &beside, &error));
+        run_once(beside, b);
+        if (memcmp(a, b, sizeof a)) fail_msg("%s, %s: other bits", models[i % 2], lists[i / 2]);
+        assert_true((i / 2 == 4) == !memcmp(a, before, sizeof a));
+        assert_true(beside->model->bytes == whole->model->bytes);
+        assert_true(beside->model->own_bytes < whole->model->own_bytes);
+        run_once(base, b);
+        assert_memory_equal(b, before, sizeof b);
+        openpi_engine_close(base);           /* it stays until the one beside it is closed                */
+        run_once(beside, b);
+        assert_memory_equal(a, b, sizeof a);
+        openpi_engine_close(beside);
+        openpi_engine_close(whole);
+        free(powers);
+    }
+}
+
 /* ---- powers ------------------------------------------------------------------------------------------ */
 
 static const openpi_dims dims = {.vision_width = 6, .vision_depth = 2, .vision_heads = 1, .vision_mlp = 4,
@@ -135,6 +200,7 @@ static void without_a_plan_it_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_function_stays),
+                                       cmocka_unit_test(sharing_changes_nothing),
                                        cmocka_unit_test(sets_lie_side_by_side),
                                        cmocka_unit_test(powers_follow_the_channels),
                                        cmocka_unit_test(without_a_plan_it_is_refused)};
