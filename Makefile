@@ -4,6 +4,9 @@ PREFIX ?= /usr/local
 # Seconds each fuzz target runs under `make fuzz`.
 FUZZ_SECONDS ?= 300
 
+# make check-all MINUTES=60 leaves out what would last longer and finds the least.
+MINUTES ?=
+
 # More options for cmake: make CMAKE_FLAGS="-DOPENPI_CUDA=OFF -DCMAKE_C_COMPILER=clang"
 CMAKE_FLAGS ?=
 # Warnings are errors where the environment has CI, as .ci/run sets it; developers: make test WERROR=ON.
@@ -34,11 +37,11 @@ test:
 	@tools/deps build serve test
 	@$(MAKE) --no-print-directory all TESTS=ON
 	@mkdir -p $(BUILD)/results
-	@ctest --test-dir $(BUILD) --output-on-failure --output-junit results/release.xml -j $$(nproc) -LE '^long$$'
+	@ctest --test-dir $(BUILD) --output-on-failure --output-junit results/release.xml -j $$((2 * $$(nproc))) -LE '^long$$'
 
 check-all:
 	@tools/deps build serve test check
-	@tools/check-all $(BUILD)
+	@tools/check-all $(BUILD) $(MINUTES)
 
 fuzz:
 	@tools/deps build serve test check

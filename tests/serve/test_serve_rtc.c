@@ -1,4 +1,4 @@
-/* labels: server threads */
+/* labels: server threads cost */
 /* Real-time chunking over the wire, against `openpi run --previous`, bit for bit: a connection's own last
  * chunk leads the next one, in batches with other robots too, and is forgotten with the connection. */
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* labels: long server threads */
+/* labels: long server threads cost */
 /* What a client may take of `openpi serve`: connections, bytes and time. Timeouts are set to seconds, and
  * nothing is asserted about how long anything takes, but that it ends. */
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* labels: server host threads links=openssl */
+/* labels: server host threads cost links=openssl */
 /* `openpi serve` over TLS: what it refuses to start with, which versions it speaks, clients that do not speak
  * it or stop in the middle, and another certificate while connections live on. */
 #include <setjmp.h>
