@@ -284,7 +284,7 @@ static void test_interrupted(void **state) {
         const char *target = cases[i].form == FOLDER ? "new" : "old";
         char words[2000], *before = listing();
         snprintf(words, sizeof words, "%s", words_of(i, target, cases[i].longer));
-        exchange(words, "checkpoint", "blocked-ck"); /* half a GB of assets are copied */
+        exchange(words, "checkpoint", "blocked-ck"); /* its assets are copied for seconds */
         pid_t child = start(words, -1, &said);
         wait_for_temporary(child, words);
         kill(child, which);
@@ -601,7 +601,7 @@ static int setup(void **state) {
         return -1;
     if (run("synth checkpoint --preset tiny") || run("synth blocked-ck --preset tiny") ||
         scratch_write(&box, "blocked-ck/assets/long", "", 0) ||
-        truncate(scratch_path(&box, "blocked-ck/assets/long"), 1 << 29))
+        truncate(scratch_path(&box, "blocked-ck/assets/long"), (off_t)1 << 32))
         return -1;
     return run("bench " TINY " " CALL " --warmup 0 --runs 2 --no-energy --json bench.json") || write_table();
 }

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Fails where the child says so, dies, or hangs for a minute. No assertion in the child: cmocka would go on
+/* Fails where the child says so, dies, or hangs for minutes. No assertion in the child: cmocka would go on
  * with the tests there. */
 static inline void in_child(int (*does)(void *argument), void *argument) {
     int status;
@@ -15,7 +15,7 @@ static inline void in_child(int (*does)(void *argument), void *argument) {
     pid_t child = fork();
     assert_true(child >= 0);
     if (!child) {
-        alarm(60);
+        alarm(600);
         int failed = does(argument);
         fflush(NULL);
         _exit(failed);
