@@ -5,14 +5,15 @@
 #include "backend/gpu/cuda/vendor.h"
 #include "fake_cuda.h"
 
-const int cuda_compiler_version = 12040;
+const int cuda_compilers[CUDA_COMPILERS] = {12040};
+static const cuda_image stand_in = {{STAND_IN, NULL}};
 
 #define MODULE(name, path, hash) extern const gpu_family gpu_family_##name;
 #include "cuda_modules.inc"
 #undef MODULE
 
 const gpu_module cuda_modules[] = {
-#define MODULE(name, path, hash) {&gpu_family_##name, STAND_IN, path, hash},
+#define MODULE(name, path, hash) {&gpu_family_##name, &stand_in, path, hash},
 #include "cuda_modules.inc"
 #undef MODULE
     {NULL, NULL, NULL, 0},
