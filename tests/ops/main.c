@@ -3,6 +3,7 @@
  *   openpi_ops [--device cpu|BACKEND:N] [--isa LEVEL] [--op KIND or part of a case's name] [--seed N]
  *              [--list]  (no device: the processor and the first of every GPU backend)
  *              [--as CARD]   GPUs of NVIDIA's, portable: with the kernels that would run on that card
+ *              [--shrunk]    no shape whole, also on a GPU: for one that is emulated
  *              [--part I/N]  the I-th of N parts, which together are everything: for several side by side
  *   openpi_ops --bench [--isa LEVEL] [--op …] [--dtype f32|bf16] [--size full] [--threads N] [--quick]
  *              (roofs are measured anew for each op, but for --quick)
@@ -246,7 +247,7 @@ typedef struct options {
     const char *device, *isa, *as, *op, *size, *dtype;
     uint64_t seed;
     int part, parts;             /* which of every `parts` shapes to check, from 0                          */
-    int list, bench, threads, quick, no_ahead;
+    int list, bench, threads, quick, no_ahead, shrunk;
     int cut, panels, fit;        /* 0: as the level has it                                                */
 } options;
 
@@ -360,7 +361,7 @@ static void check_shape(const options *o, const op_shape *shape, level *all, poo
 static void check_whole(const options *o, const op_shape *shape, level *all, pool *pool, dice *r) {
     double row = work_of(shape) / shape->rows;
     int checked = row * shape->rows <= whole_budget ? shape->rows : (int)(whole_budget / row);
-    if (!chosen(o, shape) || (!all[WHOLE_LEVELS].many && !all[LEVELS - 1].many)) return;
+    if (o->shrunk || !chosen(o, shape) || (!all[WHOLE_LEVELS].many && !all[LEVELS - 1].many)) return;
     check_one(o, shape, DTYPE_BF16, WEIGHT_BF16, all + WHOLE_LEVELS, all + LEVELS, checked < 3 ? 3 : checked,
               pool, r);
 }
@@ -551,6 +552,7 @@ int main(int count, char **arguments) {
         {"threads", 1, NULL, 't'}, {"size", 1, NULL, 'z'},   {"cut", 1, NULL, 'c'},
         {"panels", 1, NULL, 'p'},  {"fit", 1, NULL, 'f'},    {"no-ahead", 0, NULL, 'a'},
         {"quick", 0, NULL, 'q'},   {"device", 1, NULL, 'D'}, {"part", 1, NULL, 'P'},
+        {"shrunk", 0, NULL, 'S'},
         {"as", 1, NULL, 'A'},      {NULL, 0, NULL, 0}};
     options o = {.seed = (uint64_t)time(NULL), .size = "full", .parts = 1};
     for (int c; (c = getopt_long(count, arguments, "", known, NULL)) != -1;) {
@@ -567,6 +569,7 @@ int main(int count, char **arguments) {
         case 'z': o.size = optarg; break;
         case 'c': o.cut = atoi(optarg); break;
         case 'p': o.panels = atoi(optarg); break;
+        case 'S': o.shrunk = 1; break;
         case 'f': o.fit = atoi(optarg); break;
         case 'a': o.no_ahead = 1; break;
         case 'q': o.quick = 1; break;
@@ -578,7 +581,7 @@ int main(int count, char **arguments) {
             /* fallthrough */
         default:
             fprintf(stderr, "usage: openpi_ops [--device cpu|BACKEND:N] [--isa LEVEL] [--as CARD] "
-                            "[--op PART] [--seed N] [--part I/N] [--list]\n"
+                            "[--op PART] [--seed N] [--shrunk] [--part I/N] [--list]\n"
                             "       openpi_ops --bench [--dtype T] [--size S] [--threads N]\n");
             return 2;
         }

@@ -51,6 +51,7 @@ typedef struct thread {
     void *out;
     copy copies[MOST_COPIES];              /* that were issued and not waited for                          */
     int copy_count, group;                 /* group: of the next copy                                      */
+    int barriers;                          /* __syncthreads() so far                                       */
 } thread;
 
 /* All of a launch. */
@@ -67,6 +68,8 @@ static struct {
     uint32_t draw;
     char *segment;                         /* all thread-local memory of this library                      */
     size_t segment_bytes;
+    emu_fault fault;
+    int fault_at;
     char failure[400];
 } emu = {.draw = 1};
 
@@ -219,7 +222,8 @@ static void run_shuffle(thread *warp, uint32_t mask) {
         if (!(mask >> l & 1)) continue;
         const int from = ((const shuffle_in *)warp[l].in)->from;
         if (!(mask >> from & 1)) fail_at(warp[l].file, warp[l].line, "a shuffle from a lane beside the mask");
-        *(uint32_t *)warp[l].out = ((const shuffle_in *)warp[from].in)->x;
+        const thread *of = warp + (emu.fault == EMU_SWAPPED_LANES ? from ^ 1 : from);
+        *(uint32_t *)warp[l].out = ((const shuffle_in *)of->in)->x;
     }
 }
 
@@ -235,11 +239,12 @@ static void run_most(thread *warp, uint32_t mask) {
  * of row l / 4; transposed, of column l / 4. */
 static void run_load(thread *warp) {
     const load_in *in = warp->in;
+    const uint32_t wrong = emu.fault == EMU_WRONG_SWIZZLE ? 16 : 0;
     for (int m = 0; m < in->matrices; m++) {
         const uint16_t *rows[8];
         for (int r = 0; r < 8; r++) {
             const thread *t = warp + 8 * m + r;
-            rows[r] = emu_shared(((const load_in *)t->in)->at, 16, t->file, t->line);
+            rows[r] = emu_shared(((const load_in *)t->in)->at ^ wrong, 16, t->file, t->line);
         }
         for (int l = 0; l < EMU_WARP; l++) {
             const int i = l / 4, j = l % 4 * 2;
@@ -282,7 +287,8 @@ static void run_mma(thread *warp) {
     for (int l = 0; l < EMU_WARP; l++) {
         float *c = warp[l].out;
         const int g = l / 4, t = l % 4 * 2;
-        c[0] = d[g][t], c[1] = d[g][t + 1], c[2] = d[g + 8][t], c[3] = d[g + 8][t + 1];
+        const int row = emu.fault == EMU_WRONG_ROWS ? g + 8 : g;
+        c[0] = d[row][t], c[1] = d[row][t + 1], c[2] = d[row ^ 8][t], c[3] = d[row ^ 8][t + 1];
     }
 }
 
@@ -295,7 +301,10 @@ static void run_collective(thread *warp, const thread *first) {
     if (first->stop == STOP_MMA) run_mma(warp);
 }
 
-void emu_block_wait(const char *file, int line) { stop(STOP_BLOCK, 0, file, line, NULL, NULL); }
+void emu_block_wait(const char *file, int line) {
+    if (emu.fault == EMU_SKIPPED_BARRIER && emu.now->barriers++ == emu.fault_at) return;
+    stop(STOP_BLOCK, 0, file, line, NULL, NULL);
+}
 void emu_warp_wait(uint32_t mask, const char *file, int line) {
     stop(STOP_WARP, mask, file, line, NULL, NULL);
 }
@@ -352,6 +361,7 @@ void emu_copy_commit(void) { emu.now->group++; }
 void emu_copy_wait(int left) {
     thread *me = emu.now;
     int kept = 0;
+    left += emu.fault == EMU_EARLY_COPIES;
     for (int i = 0; i < me->copy_count; i++) {
         const copy *c = &me->copies[i];
         if (c->group >= me->group - left) me->copies[kept++] = *c;
@@ -416,6 +426,11 @@ const emu_kernel *emu_find(const char *name) {
     return kernels = k;
 }
 
+void emu_set_fault(emu_fault fault, int n) {
+    emu.fault = fault;
+    emu.fault_at = n;
+}
+
 static int find_segment(struct dl_phdr_info *info, size_t bytes, void *unused) {
     (void)bytes, (void)unused;
     for (int i = 0; i < info->dlpi_phnum; i++) {
@@ -452,7 +467,7 @@ static void begin_thread(int t, emu_index block) {
     const unsigned *grid = emu.launch->grid, *size = emu.launch->block;
     me->place = (emu_place){{(unsigned)t, 0, 0}, block, {size[0], 1, 1}, {grid[0], grid[1], grid[2]}};
     me->index = t;
-    me->copy_count = me->group = 0;
+    me->copy_count = me->group = me->barriers = 0;
     fiber_prepare(&me->fiber, run_thread);
 }
 

@@ -18,8 +18,7 @@
  *   - something is written in shared memory right behind the launch's
  *   - a shuffle asks for a lane that is not of the mask
  *
- * What C++ itself reads and writes is not checked; a build with the address sanitizer does so, for global
- * memory. */
+ * What C++ itself reads and writes is not checked, but for what was poisoned. */
 #ifndef TESTS_GPU_CUDA_EMULATION_H
 #define TESTS_GPU_CUDA_EMULATION_H
 
@@ -85,6 +84,19 @@ typedef struct emu_launch {
     size_t shared_bytes;
     const void *arguments;
 } emu_launch;
+
+/* Faults of the machine, for tests of what notices them. */
+typedef enum emu_fault {
+    EMU_SOUND,
+    EMU_SKIPPED_BARRIER,                   /* __syncthreads() number n of a block (from 0) does nothing    */
+    EMU_EARLY_COPIES,                      /* one group of copies more may be on its way after a wait      */
+    EMU_WRONG_ROWS,                        /* a matrix instruction exchanges rows g and g + 8              */
+    EMU_WRONG_SWIZZLE,                     /* ldmatrix reads the neighbour of the 16 bytes that were asked
+                                              for                                                         */
+    EMU_SWAPPED_LANES,                     /* a shuffle reads the neighbour of the lane that was asked for */
+} emu_fault;
+
+void emu_set_fault(emu_fault fault, int n);
 
 /* NULL: there is none of the name in the library that emulation.c is in. */
 const emu_kernel *emu_find(const char *name);

@@ -16,7 +16,10 @@ CUDA_LIBRARY_LIST(X)
 #undef X
 
 extern EXPORTED fake_gpu fake_cuda_state;
-EXPORTED fake_gpu fake_cuda_state = {.devices = 1, .version = 13000, .memory_bytes = (size_t)2 << 30};
+static void set_fault(int fault, int n) { emu_set_fault((emu_fault)fault, n); }
+
+EXPORTED fake_gpu fake_cuda_state = {
+    .devices = 1, .version = 13000, .memory_bytes = (size_t)2 << 30, .set_fault = set_fault};
 fake_gpu *const fake_state = &fake_cuda_state;
 const char fake_name[] = "libcuda";
 
