@@ -17,14 +17,34 @@ static void decode_int8(const void *row, size_t first, int count, float *out) {
     for (int i = 0; i < count; i++) out[i] = codes[i];
 }
 
-/* The largest magnitude of the group becomes ±127; -128 is not used. */
+/* The largest magnitude, NaN left out. Magnitudes are compared as bits, which compilers make vectors of. */
+static float largest(const float *from, int count) {
+    const int32_t infinity = 0x7f800000;
+    int32_t top = 0;
+    float size;
+    for (int i = 0; i < count; i++) {
+        int32_t bits;
+        memcpy(&bits, &from[i], sizeof bits);
+        bits &= 0x7fffffff;
+        bits = bits > infinity ? 0 : bits;
+        top = bits > top ? bits : top;
+    }
+    memcpy(&size, &top, sizeof size);
+    return size;
+}
+
+/* The largest magnitude of the group becomes ±127; -128 is not used. nearbyintf is a call in portable code;
+ * adding and taking away 1.5·2²³ rounds small numbers in the same way, in vectors. NaN becomes 127. */
 static void encode_int8(const float *from, int count, void *codes, float *scale) {
-    float top = 0;
-    for (int i = 0; i < count; i++) top = fmaxf(top, fabsf(from[i]));
-    *scale = top / 127;
-    for (int i = 0; i < count; i++)
-        ((int8_t *)codes)[i] =
-            (int8_t)(*scale > 0 ? fmaxf(-127, fminf(127, nearbyintf(from[i] / *scale))) : 0);
+    const float whole = 0x1.8p23f, by = largest(from, count) / 127;
+    int8_t *to = codes;
+    *scale = by;
+    for (int i = 0; i < count; i++) {
+        float x = by > 0 ? from[i] / by : 0;
+        x = x < 127 ? x : 127;
+        x = x > -127 ? x : -127;
+        to[i] = (int8_t)(x + whole - whole);
+    }
 }
 
 /* ---- e4m3: sign, 4 bits of exponent (bias 7), 3 of mantissa ---- */

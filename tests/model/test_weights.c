@@ -23,6 +23,38 @@ static void must(openpi_status status) {
     if (status != OPENPI_OK) fail_msg("%s", error.message);
 }
 
+/* ---- integers -------------------------------------------------------------------------------------- */
+
+/* weights.h's formula in other words, for numbers of every size: any bits, halves of codes, subnormals. */
+static void integers_are_rounded_to_nearest_even(void **state) {
+    (void)state;
+    enum { MOST = 67 };
+    const weight_format *f = &weight_formats[WEIGHT_INT8_ROW];
+    uint64_t random = 1;
+    for (int round = 0; round < 4000; round++) {
+        float row[MOST], scale, top = 0;
+        int8_t codes[MOST];
+        int count = 1 + round % MOST;
+        for (int i = 0; i < count; i++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            uint32_t bits = (uint32_t)(random >> 32);
+            if ((bits & 0x7f800000) == 0x7f800000) bits ^= 0x40000000;   /* finite                        */
+            memcpy(&row[i], &bits, sizeof bits);
+            if (round % 4 == 1) row[i] = (float)((int)(bits % 509) - 254) / 2;
+            if (round % 4 == 2) row[i] = (float)((double)(int32_t)bits * 0x1p-170);
+            if (round % 4 == 3) row[i] = round % 8 == 3 ? 0 : -0.0f;
+            top = fmaxf(top, fabsf(row[i]));
+        }
+        weight_encode(f, row, count, codes, &scale);
+        assert_true(scale == top / 127);
+        for (int i = 0; i < count; i++) {
+            double x = scale > 0 ? nearbyint((double)(row[i] / scale)) : 0;
+            if (codes[i] != (int)fmax(-127, fmin(127, x)))
+                fail_msg("%.9g / %.9g is %d", (double)row[i], (double)scale, codes[i]);
+        }
+    }
+}
+
 /* ---- codes and scales ----------------------------------------------------------------------------- */
 
 /* A format of this test: halves of the group's largest weight, two bits a code, four codes a byte, -1 is code
@@ -257,6 +289,7 @@ static void every_level_runs_8_bits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(integers_are_rounded_to_nearest_even),
         cmocka_unit_test(a_made_up_format_decodes),
         cmocka_unit_test(int8_rounds_to_its_steps),
         cmocka_unit_test(definitions_read_scales),
