@@ -37,7 +37,7 @@ test:
 	@tools/deps build serve test
 	@$(MAKE) --no-print-directory all TESTS=ON
 	@mkdir -p $(BUILD)/results
-	@ctest --test-dir $(BUILD) --output-on-failure --output-junit results/release.xml -j $$((2 * $$(nproc))) -LE '^long$$'
+	@ctest --test-dir $(BUILD) --output-on-failure --output-junit results/release.xml -j $$((3 * $$(nproc) / 2)) -LE '^long$$'
 
 check-all:
 	@tools/deps build serve test check

@@ -186,11 +186,11 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
 
 openpi_status openpi_engine_open(const char *path, const openpi_engine_options *options,
                                  openpi_engine **engine, openpi_error *error) {
-    return engine_open(path, options, &(engine_more){.powers = NULL}, engine, error);
+    return engine_open_more(path, options, &(engine_more){.powers = NULL}, engine, error);
 }
 
-openpi_status engine_open(const char *path, const openpi_engine_options *options, const engine_more *more,
-                          openpi_engine **engine, openpi_error *error) {
+openpi_status engine_open_more(const char *path, const openpi_engine_options *options,
+                               const engine_more *more, openpi_engine **engine, openpi_error *error) {
     openpi_engine_options own;
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     if (!engine) return report(error, OPENPI_BAD_ARGUMENT, "engine: the address for the engine is NULL");

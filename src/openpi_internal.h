@@ -80,8 +80,8 @@ typedef struct engine_more {
                                             until the engine is open; NULL: a plan's                       */
     int keep_files;                      /* 1: the checkpoint can still be read afterwards (engine_beside) */
 } engine_more;
-openpi_status engine_open(const char *path, const openpi_engine_options *options, const engine_more *more,
-                          openpi_engine **engine, openpi_error *error);
+openpi_status engine_open_more(const char *path, const openpi_engine_options *options,
+                               const engine_more *more, openpi_engine **engine, openpi_error *error);
 
 /* The same checkpoint on the same device in other formats, beside an engine whose files were kept: matrices
  * of groups whose formats are alike are shared. It keeps the base open. */

@@ -99,7 +99,7 @@ static openpi_status open_engine(runner *r, int rounded, openpi_error *error) {
     if (r->kind->fp32) own.dtype = OPENPI_F32;
     const engine_more more = {.powers = r->g->result->powers, .keep_files = r->kind->reference};
     r->g->result->loads++;
-    return engine_open(o->checkpoint, &own, &more, &r->engine, error);
+    return engine_open_more(o->checkpoint, &own, &more, &r->engine, error);
 }
 
 /* fp32 takes twice bf16's memory. Where there is none for its weights, bf16's stand for them. */

@@ -108,13 +108,13 @@ static void sharing_changes_nothing(void **state) {
         must(openpi_synthetic_parse(models[i % 2], &synthetic, &error));
         options.synthetic = &synthetic;
         options.threads = 1;
-        must(engine_open(NULL, &options, &(engine_more){.keep_files = 1}, &base, &error));
+        must(engine_open_more(NULL, &options, &(engine_more){.keep_files = 1}, &base, &error));
         size_t count = smooth_count(&base->checkpoint->dims);
         int8_t *powers = malloc(count);
         assert_non_null(powers);
         for (size_t k = 0; k < count; k++) powers[k] = (int8_t)(k * 7 % 5) - 2;
         options.formats = lists[i / 2];
-        must(engine_open(NULL, &options, &(engine_more){.powers = powers}, &whole, &error));
+        must(engine_open_more(NULL, &options, &(engine_more){.powers = powers}, &whole, &error));
         run_once(base, before);
         run_once(whole, a);
         must(engine_beside(base, options.formats, powers, &beside, &error));
