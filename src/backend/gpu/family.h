@@ -207,6 +207,11 @@ int gpu_emitting(const gpu_issue *issue);
 void gpu_emit(gpu_issue *issue, int kernel, gpu_grid grid, const void *arguments, size_t bytes);
 /* Bytes of the work block that nothing else of this op has; NULL while they are only added up. */
 void *gpu_work_take(gpu_issue *issue, size_t bytes);
+/* The counters of the work block, NULL as above: zero when a kernel begins, if every kernel leaves them so.
+ * The first who asks finds *unclear 1 and launches a kernel that clears them all. One stream runs the
+ * launches that share them: they are touched after wait_before() only. */
+enum { GPU_COUNTERS = 1024 };
+uint32_t *gpu_counters(gpu_issue *issue, int *unclear);
 /* The device, and a place for the first error of the driver: later launches are left out. */
 gpu_device *gpu_device_of(const gpu_issue *issue);
 void gpu_issue_fail(gpu_issue *issue, int code);

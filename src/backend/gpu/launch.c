@@ -1,9 +1,10 @@
 /* What a walk over ops hands to the device, kernel by kernel: launches, the first error, what a recording
  * notes of them; and the work block. Families ask for it through family.h.
  *
- * The work block is memory that one op after the other has for itself, each from its beginning. Ops run in
+ * The work block is memory that one op after the other has for itself, each from the same place. Ops run in
  * order, and none touches the block before all earlier ones have ended. Ops that a family takes together
- * share it. */
+ * share it. At its beginning are counters, for blocks of a kernel that count who has arrived: the first
+ * family that needs them clears them, and every kernel leaves them at zero. */
 #include "backend/gpu/launch.h"
 
 #include <stdio.h>
@@ -105,7 +106,9 @@ void gpu_take_next(gpu_issue *issue) { issue->place += issue->ops; }
 
 static size_t round_256(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
 
-void gpu_work_begin(gpu_work *work) { work->used = 0; }
+enum { COUNTER_BYTES = GPU_COUNTERS * sizeof(uint32_t) };
+
+void gpu_work_begin(gpu_work *work) { work->used = COUNTER_BYTES; }
 
 void *gpu_work_take(gpu_issue *issue, size_t bytes) {
     gpu_work *work = &issue->work;
@@ -113,4 +116,12 @@ void *gpu_work_take(gpu_issue *issue, size_t bytes) {
     work->used = at + round_256(bytes);
     if (work->used > work->most) work->most = work->used;
     return work->memory ? work->memory + at : NULL;
+}
+
+uint32_t *gpu_counters(gpu_issue *issue, int *unclear) {
+    gpu_work *work = &issue->work;
+    if (work->most < COUNTER_BYTES) work->most = COUNTER_BYTES;
+    *unclear = !work->cleared;
+    work->cleared = 1;
+    return (uint32_t *)work->memory;
 }

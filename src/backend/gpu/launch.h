@@ -16,6 +16,7 @@ typedef enum gpu_purpose {
 typedef struct gpu_work {
     char *memory;                          /* NULL: it is only measured                                     */
     size_t used, most;                     /* bytes: of this op, and of all ops so far                      */
+    int cleared;                           /* 1: the counters at its beginning are zero                     */
 } gpu_work;
 
 /* One launch of a recording, and the event after it where the recording is timed. */
@@ -62,7 +63,7 @@ struct gpu_issue {
     int family;                            /* that is being asked                                           */
 };
 
-/* The next op begins, at the beginning of the work block. */
+/* The next op begins, after the work block's counters. */
 void gpu_work_begin(gpu_work *work);
 /* Gives back what the log has. */
 void gpu_forget_log(gpu_device *device, gpu_log *log);

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/gpu/cuda/attention/attention_joined.h"
+#include "backend/gpu/cuda/product/some.h"
 #include "backend/gpu/kernels/args.h"
 #include "backend/gpu/kernels/generate.h"
 #include "backend/gpu/kernels/guide.h"

@@ -74,6 +74,12 @@ template <class T> static inline T atomicMax(T *p, T x) {
     if (x > before) *p = x;
     return before;
 }
+static inline unsigned atomicInc(unsigned *p, unsigned most) {
+    unsigned before = *p;
+    *p = before >= most ? 0 : before + 1;
+    return before;
+}
+static inline void __threadfence(void) {}
 /* A clock that only says that time passes. */
 static inline long long clock64(void) {
     static long long now;

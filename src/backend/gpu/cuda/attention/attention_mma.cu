@@ -15,8 +15,13 @@
  *     legal    as attention.cuh; splits > 1 with R = 1 only
  *     early    as attention.cuh, key by key; attention_combine waits first.
  *
+ * attention_cache_joined  the same as attention_cache_1 with splits and attention_combine, in one launch: the
+ *                     block that comes last of a group of 16 rows joins its splits. Never timed.
+ *
  * attention_mma.c checks what is legal and launches. */
 #include "attention.cuh"
+#include "attention_joined.h"
+#include "backend/gpu/cuda/arrival.cuh"
 
 /* ---- SigLIP -------------------------------------------------------------------------------------------- */
 
@@ -337,4 +342,80 @@ KERNEL(256) attention_combine(const __grid_constant__ gpu_cache_attention p) {
     if (i >= p.head_dim) return;
     *(uint2 *)((u16 *)p.out + (size_t)f * p.head_dim + i) =
         make_uint2(pack_bf16(out.x * factor, out.y * factor), pack_bf16(out.z * factor, out.w * factor));
+}
+
+/* ---- splits that meet in one launch -------------------------------------------------------------------- */
+
+enum { GROUP = 16, STATS = 4 };            /* rows of a block; splits of which a thread has the statistics  */
+
+/* What each split's sums of each of the 16 rows from `first` on are multiplied with: 8 threads a row. */
+DEV void weigh_splits(const gpu_cache_attention &p, float (&weights)[8 * STATS][GROUP], int first,
+                      int rows) {
+    const int r = threadIdx.x >> 3, f = min(first + r, rows - 1);
+    float2 stats[STATS];
+    float top = -INFINITY, total = 0;
+#pragma unroll
+    for (int j = 0; j < STATS; j++) {
+        const int s = (threadIdx.x & 7) + 8 * j;
+        stats[j] = make_float2(-INFINITY, 0);
+        const float *from = p.part_stats + ((size_t)s * p.part_rows + f) * 2;
+        if (s < p.splits) stats[j] = __ldcg((const float2 *)from);
+    }
+#pragma unroll
+    for (int j = 0; j < STATS; j++) top = fmaxf(top, stats[j].x);
+#pragma unroll
+    for (int i = 1; i < 8; i <<= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, i));
+#pragma unroll
+    for (int j = 0; j < STATS; j++) {
+        stats[j].x = exp2_fast(stats[j].x - top);
+        total += stats[j].x * stats[j].y;
+    }
+#pragma unroll
+    for (int i = 1; i < 8; i <<= 1) total += __shfl_xor_sync(0xffffffffu, total, i);
+#pragma unroll
+    for (int j = 0; j < STATS; j++) weights[(threadIdx.x & 7) + 8 * j][r] = stats[j].x / total;
+}
+
+/* The sums of the splits of 16 rows, in the order of the splits: a thread has 4 dims of every second row. */
+DEV void join_splits(const gpu_cache_attention &p, const float (&weights)[8 * STATS][GROUP], int first,
+                     int rows) {
+    const int odd = threadIdx.x >> 6, i = (threadIdx.x & 63) * 4;
+    const float *from = p.part + (i < p.head_dim ? i : 0);
+    float4 out[GROUP / 2] = {};
+#pragma unroll 2
+    for (int s = 0; s < p.splits; s++) {
+        float4 part[GROUP / 2];
+#pragma unroll
+        for (int r = 0; r < GROUP / 2; r++)
+            part[r] = __ldcg((const float4 *)(from + ((size_t)s * p.part_rows +
+                                                      min(first + 2 * r + odd, rows - 1)) * p.head_dim));
+#pragma unroll
+        for (int r = 0; r < GROUP / 2; r++) {
+            const float w = weights[s][2 * r + odd];
+            out[r].x += part[r].x * w, out[r].y += part[r].y * w;
+            out[r].z += part[r].z * w, out[r].w += part[r].w * w;
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < GROUP / 2; r++)
+        if (first + 2 * r + odd < rows && i < p.head_dim)
+            *(uint2 *)((u16 *)p.out + (size_t)(first + 2 * r + odd) * p.head_dim + i) =
+                make_uint2(pack_bf16(out[r].x, out[r].y), pack_bf16(out[r].z, out[r].w));
+}
+
+/* attention_cache_1 whose splits meet: the block that comes last of 16 rows' splits joins them. */
+KERNEL(128) attention_cache_joined(const __grid_constant__ gpu_joined_attention a) {
+    extern __shared__ __align__(1024) char scores[];
+    auto &weights = *(float (*)[8 * STATS][GROUP])scores;          /* over what attend has read             */
+    const gpu_cache_attention &p = a.attention;
+    const int rows = __ldg(p.count) * p.heads, first = blockIdx.x * GROUP;
+    attend<1>(p);
+    if (first >= rows || !arrives_last(a.counts + blockIdx.x, p.splits)) return;
+    weigh_splits(p, weights, first, rows);
+    __syncthreads();
+    join_splits(p, weights, first, rows);
+}
+
+KERNEL(256) attention_clear(const __grid_constant__ gpu_joined_attention a) {
+    clear_counters(a.counts, a.clear);
 }

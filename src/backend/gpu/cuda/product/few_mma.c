@@ -36,6 +36,7 @@ static int few_mma_legal(const gpu_device *device, const tile *t, const gpu_line
     if (p->norm && (p->norm != GPU_NORM_RMS || !paired)) return 0;
     if (shared_of(t, p) > gpu_shared_bytes(device)) return 0;
     if (e->kind == GPU_EPILOGUE_QKV) return e->head_dim % 16 == 0;
+    if (e->kind == GPU_EPILOGUE_GATED && (e->to.map || e->to.group)) return 0;
     return e->n % 8 == 0 && !(e->kind == GPU_EPILOGUE_GATED && e->bias) && !e->add;
 }
 

@@ -24,9 +24,9 @@
  *            issued
  *
  * few_mma.c checks what is legal and launches. */
-#include "pairs.cuh"
+#include "few.cuh"
 
-enum { WARPS = 8, ROWS = 16 };
+enum { ROWS = 16 };
 
 /* What a kernel decides at compile time. */
 template <int KIND_, int C_, int P_> struct few_tile {
@@ -112,40 +112,6 @@ DEV void few_load_x(uint4 (&x)[T::WINDOW][2][2], const few_rows &from, int k_end
 #pragma unroll
     for (int i = 0; i < T::WINDOW; i++) few_load_block(x[i], from, k_end, i, warp, lane);
     __syncwarp();
-}
-
-DEV float few_squares(const uint4 &v) {
-    const u32 w[4] = {v.x, v.y, v.z, v.w};
-    float sum = 0;
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-        sum = fmaf(low_of(w[j]), low_of(w[j]), sum), sum = fmaf(high_of(w[j]), high_of(w[j]), sum);
-    return sum;
-}
-
-/* What the norm multiplies and adds to eight numbers of a row: 1 + weight, bias. */
-typedef struct few_affine {
-    float times[8], plus[8];
-} few_affine;
-
-DEV few_affine few_affine_at(const float *weight, const float *bias) {
-    const float4 a = *(const float4 *)weight, b = *(const float4 *)(weight + 4);
-    few_affine m = {{1 + a.x, 1 + a.y, 1 + a.z, 1 + a.w, 1 + b.x, 1 + b.y, 1 + b.z, 1 + b.w}, {}};
-    if (bias) {
-        const float4 c = *(const float4 *)bias, d = *(const float4 *)(bias + 4);
-        m.plus[0] = c.x, m.plus[1] = c.y, m.plus[2] = c.z, m.plus[3] = c.w;
-        m.plus[4] = d.x, m.plus[5] = d.y, m.plus[6] = d.z, m.plus[7] = d.w;
-    }
-    return m;
-}
-
-DEV void few_scale(uint4 &v, float factor, const few_affine &m) {
-    u32 w[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-        w[j] = pack_bf16(fmaf(low_of(w[j]) * factor, m.times[2 * j], m.plus[2 * j]),
-                         fmaf(high_of(w[j]) * factor, m.times[2 * j + 1], m.plus[2 * j + 1]));
-    v = make_uint4(w[0], w[1], w[2], w[3]);
 }
 
 /* RMS norm of x in registers. `norm`: weight and bias in shared memory; those of known rows are read where
