@@ -69,6 +69,9 @@ static int some_mma_legal(const gpu_device *device, const tile *t, const gpu_lin
     return e->n % 8 == 0 && !(e->kind == GPU_EPILOGUE_GATED && e->bias) && !e->add;
 }
 
+/* The tuner's alone until they have run on a card, then RANK_FEW_MMA. */
+enum { RANK_SOME_MMA = GPU_RANK_NEVER };
+
 /* As many parts fit; 0: too few are allowed. */
 static int least_parts(const tile *t, const gpu_linear *p) {
     int parts = ceil_div(p->k_blocks, WARPS * t->blocks),
@@ -108,7 +111,7 @@ static void some_mma_list_chain(const gpu_task *task, gpu_choices *to) {
     int blocks = 2 * task->chain.k / GPU_ATOM_K;
     if (task->chain.bf16 && task->rows >= LEAST_ROWS && task->rows <= tiles[STORE].rows &&
         task->chain.k % GPU_ATOM_K == 0 && blocks <= WARPS * tiles[STORE].blocks)
-        gpu_choices_add(to, (gpu_choice){.rank = RANK_FEW_MMA, .kernel = STORE, .split = 1});
+        gpu_choices_add(to, (gpu_choice){.rank = RANK_SOME_MMA, .kernel = STORE, .split = 1});
 }
 
 /* The tiles, with `norm` rows a block of a norm that goes first, 0: inside. */
@@ -119,7 +122,7 @@ static void some_mma_add(const gpu_device *device, const gpu_task *task, int nor
     for (int i = 0; i < TILES; i++) {
         int parts = some_mma_legal(device, &tiles[i], &p, task->rows) ? least_parts(&tiles[i], &p) : 0;
         if (parts)
-            gpu_choices_add(to, (gpu_choice){.rank = i == usual ? RANK_FEW_MMA : GPU_RANK_NEVER,
+            gpu_choices_add(to, (gpu_choice){.rank = i == usual ? RANK_SOME_MMA : GPU_RANK_NEVER,
                                              .kernel = i,
                                              .count = parts > 1 ? parts : 0,
                                              .norm = norm});
