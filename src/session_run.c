@@ -145,7 +145,6 @@ static char *fill_images(openpi_session *s, const openpi_sample *samples, int ba
 typedef struct call_copies {
     device_copy up[1 + OPENPI_CAMERAS], down;
     int count;                   /* of up; 0 where device memory is host memory                           */
-    int after;                   /* 1: a replay waits for what the device was asked for before             */
 } call_copies;
 
 /* Adds the host's inputs from … end, which have the same place in the device's block. */
@@ -260,7 +259,7 @@ static openpi_status run_by_turns(openpi_session *s, const plan *plan, op_list l
 static openpi_status replay(openpi_session *s, struct recording *recording, const call_copies *copies,
                             openpi_timing *t, openpi_error *error) {
     device *device = s->engine->device;
-    TRY(device->backend->replay(device, recording, copies->after ? NULL : copies->up, copies->count,
+    TRY(device->backend->replay(device, recording, copies->up, copies->count,
                                 copies->down.bytes ? &copies->down : NULL, t ? t->stage_ms : NULL, error));
     for (int i = OPENPI_STAGE_VISION; t && i <= OPENPI_STAGE_DENOISE; i++) t->device_ms += t->stage_ms[i];
     return OPENPI_OK;
@@ -320,12 +319,14 @@ static int is_kept(const openpi_session *s, const given_call *call) {
     return same_pictures(s, call->batch);
 }
 
-/* K and V of each sample's prefix into the places of its other chunks. */
+/* K and V of each sample's prefix into the places of its other chunks; returns when they are there, since a
+ * replay does not wait for copies. */
 static openpi_status spread_cache(openpi_session *s, openpi_error *error) {
     const plan_buffers *b = &s->plan->buffers;
     device *device = s->engine->device;
     void *const caches[2] = {b->cache_k, b->cache_v};
     size_t layer = b->cache_layer_bytes, block = layer / (size_t)s->options.batch;
+    if (s->kept.chunks == 1) return OPENPI_OK;
     for (int i = 0; i < s->kept.batch * s->kept.chunks * 2; i++) {
         int chunk = i / 2, first = chunk - chunk % s->kept.chunks;
         char *cache = caches[i % 2];
@@ -333,7 +334,7 @@ static openpi_status spread_cache(openpi_session *s, openpi_error *error) {
         TRY(device->backend->copy_rows(device, cache + (size_t)chunk * block, cache + (size_t)first * block,
                                        layer, block, s->engine->model->dims.depth, error));
     }
-    return OPENPI_OK;
+    return device->backend->download(device, s->in.x_t, b->in.x_t, 0, error);      /* waits, copies nothing */
 }
 
 static openpi_status run_prefix(openpi_session *s, const given_call *call, openpi_timing *t, int timed,
@@ -343,7 +344,9 @@ static openpi_status run_prefix(openpi_session *s, const given_call *call, openp
     s->kept.batch = 0;
     TRY(run_plan(s, s->more_plans[PLAN_PREFIX], &s->more_kinds[PLAN_PREFIX], &copies, t, timed, error));
     keep_prefix(s, call);
-    return spread_cache(s, error);
+    openpi_status status = spread_cache(s, error);
+    if (status != OPENPI_OK) s->kept.batch = 0;
+    return status;
 }
 
 /* What goes up for Euler steps over a prefix that is kept, and comes back. */
@@ -356,12 +359,7 @@ static call_copies copies_of_steps(const openpi_session *s) {
 
 /* All steps, from the x that is filled in. */
 static openpi_status run_denoise(openpi_session *s, openpi_timing *t, int timed, openpi_error *error) {
-    device *device = s->engine->device;
     call_copies copies = copies_of_steps(s);
-    if (copies.count)
-        TRY(device->backend->upload(device, copies.up->to, copies.up->from, copies.up->bytes, error));
-    copies.count = 0;
-    copies.after = 1;
     TRY(run_plan(s, s->more_plans[PLAN_DENOISE], &s->more_kinds[PLAN_DENOISE], &copies, t, timed, error));
     s->kept.has_state = 1;
     return OPENPI_OK;
@@ -521,7 +519,7 @@ openpi_status openpi_session_denoise(openpi_session *s, float *x, int count, int
     double start = clock_ms();
     TRY(begin_part(s, "session denoise", timing, error));
     TRY(check_steps(s, x, count, from, to, error));
-    if (from && !s->kept.has_state) {                  /* K and V of the state token come with step 0       */
+    if (from && s->plan->state_token && !s->kept.has_state) {      /* its K and V come with step 0          */
         fill_noise(s, count, x);
         TRY(run_steps(s, 0, 1, &t, error));
     }
