@@ -45,7 +45,7 @@ stop() {
 
 # How many chunks followed on from the one before, by the server's own count.
 followed() {
-    exec 3<>"/dev/tcp/127.0.0.1/$admin" && printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3
+    exec 3<>"/dev/tcp/127.0.0.1/$admin" && printf 'GET /metrics HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n' >&3
     sed -n 's/^openpi_rtc_delay_steps_count \([0-9]*\).*/\1/p' <&3
     exec 3>&-
 }
