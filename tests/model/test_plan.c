@@ -392,6 +392,40 @@ static void blocks_of_every_plan(void **state) {
         }
 }
 
+/* Steps that are run by themselves: their operations, and their part of the blocks. */
+static void steps_are_cut_out(void **state) {
+    enum { STEPS = 4 };
+    static const char *const specs[] = {"tiny:pi0", "odd:pi05"};
+    op_block cut[OPENPI_MAX_STEPS];
+    (void)state;
+    for (int s = 0; s < 4; s++) {
+        opened o = open_plan(specs[s % 2], STEPS, s / 2);
+        plan *p = NULL;
+        openpi_error error = OPENPI_ERROR_INIT;
+        assert_int_equal(plan_create(o.engine->model, &o.session->plan->shape, PLAN_DENOISE, &p, &error),
+                         OPENPI_OK);
+        for (int from = 0; from < STEPS; from++)
+            for (int to = from + 1; to <= STEPS; to++) {
+                const op_list list = plan_steps(p, from, to, cut);
+                plan part = *p;
+                part.ops = p->ops + (list.ops - p->ops);
+                part.count = list.count;
+                part.blocks = cut;
+                part.block_count = list.block_count;
+                for (int i = 0; i < list.count; i++) assert_in_range(list.ops[i].step, from, to - 1);
+                assert_true(list.ops == p->ops || list.ops[-1].step == from - 1);
+                assert_true(list.ops + list.count == p->ops + p->count || list.ops[list.count].step == to);
+                int runs = block_check_plan(&part), found;
+                assert_int_equal(blocks_of_kind(&part, BLOCK_EXPERT_STEPS, &found), runs);
+                assert_int_equal(found, to - from);
+                for (int i = 0; i < runs; i++)
+                    assert_int_equal(cut[i].ops->step, i ? cut[i - 1].ops->step + cut[i - 1].steps : from);
+            }
+        plan_close(p);
+        close_plan(o);
+    }
+}
+
 /* What each switch leaves of the blocks, for π0 and π0.5 in three steps: layers that are taken apart are in
  * none, and what is computed between steps makes each a block of its own. */
 static void blocks_without_a_switch(void **state) {
@@ -450,7 +484,7 @@ static void blocks_of_one_layer(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_of_every_plan),
-        cmocka_unit_test(blocks_without_a_switch),
+        cmocka_unit_test(steps_are_cut_out), cmocka_unit_test(blocks_without_a_switch),
         cmocka_unit_test(blocks_of_one_layer),
         cmocka_unit_test(chunking_adds_to_the_ordinary_plan),
         cmocka_unit_test(constants_are_the_model_s), cmocka_unit_test(residuals_tell_what_norms_them),
