@@ -249,7 +249,7 @@ static void a_server_that_ends_is_noticed(void **state) {
     (void)state;
     served_start(&server, &box, "--synthetic tiny --robot droid");
     snprintf(line, sizeof line,
-             "exec '%s' bench --server ws://127.0.0.1:%d --robots 3 --rate 0 --seconds 4 --json '%s' "
+             "exec '%s' bench --server ws://127.0.0.1:%d --robots 3 --rate 0 --seconds 10 --json '%s' "
              ">/dev/null 2>&1", served_command(), server.port, scratch_path(&box, "result.json"));
     pid_t bench = fork();
     assert_true(bench >= 0);
