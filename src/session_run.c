@@ -122,9 +122,13 @@ static openpi_status take_call(openpi_session *s, const given_call *call, openpi
 
 /* ---- filling a call --------------------------------------------------------------------------------- */
 
+static size_t picture_bytes(openpi_pixels pixels) {
+    return pixels == OPENPI_PIXELS_F32 ? IMAGE_BYTES * sizeof(float) : IMAGE_BYTES;
+}
+
 /* Copies a picture to `to`: zeros for an absent one that is computed all the same. Returns its end. */
 static char *fill_image(const openpi_session *s, const openpi_sample *sample, int camera, char *to) {
-    size_t bytes = sample->pixels == OPENPI_PIXELS_F32 ? IMAGE_BYTES * sizeof(float) : IMAGE_BYTES;
+    size_t bytes = picture_bytes(sample->pixels);
     if (!call_has_rows(s->plan, sample, camera)) return to;
     if (sample->image_mask[camera])
         memcpy(to, sample->images[camera], bytes);
@@ -218,7 +222,7 @@ static call_copies fill_call(openpi_session *s, const plan *plan, const given_ca
 /* Copies x to the caller, unless it holds a NaN or an infinity: finite inputs and weights give one where the
  * arithmetic overflows. */
 static openpi_status copy_actions(const openpi_session *s, int batch, float *actions, openpi_error *error) {
-    size_t one = (size_t)s->options.horizon * OPENPI_ACTION_DIM, count = (size_t)batch * one, i = 0;
+    size_t one = chunk_numbers(s), count = (size_t)batch * one, i = 0;
     const float *x = s->in.x_t;
     if (all_finite_f32(x, count)) {
         memcpy(actions, x, count * sizeof *x);
@@ -250,7 +254,7 @@ static openpi_status run_by_turns(openpi_session *s, const plan *plan, op_list l
     else
         TRY(device->backend->run(device, list, s->work, t->stage_ms, error));
     t->stage_ms[OPENPI_STAGE_UPLOAD] += uploaded - start;
-    t->device_ms = clock_ms() - uploaded;
+    t->device_ms += clock_ms() - uploaded;
     if (!copies->down.bytes) return OPENPI_OK;
     return device->backend->download(device, copies->down.to, copies->down.from, copies->down.bytes, error);
 }
@@ -259,9 +263,13 @@ static openpi_status run_by_turns(openpi_session *s, const plan *plan, op_list l
 static openpi_status replay(openpi_session *s, struct recording *recording, const call_copies *copies,
                             openpi_timing *t, openpi_error *error) {
     device *device = s->engine->device;
+    double ms[OPENPI_MAX_STAGES] = {0};
     TRY(device->backend->replay(device, recording, copies->up, copies->count,
-                                copies->down.bytes ? &copies->down : NULL, t ? t->stage_ms : NULL, error));
-    for (int i = OPENPI_STAGE_VISION; t && i <= OPENPI_STAGE_DENOISE; i++) t->device_ms += t->stage_ms[i];
+                                copies->down.bytes ? &copies->down : NULL, t ? ms : NULL, error));
+    for (int i = OPENPI_STAGE_VISION; t && i <= OPENPI_STAGE_DENOISE; i++) {
+        t->stage_ms[i] += ms[i];
+        t->device_ms += ms[i];
+    }
     return OPENPI_OK;
 }
 
@@ -290,7 +298,7 @@ static void keep_prefix(openpi_session *s, const given_call *call) {
 
 static int same_pictures(const openpi_session *s, int batch) {
     const char *at = s->in.images;
-    size_t bytes = s->kept.pixels == OPENPI_PIXELS_F32 ? IMAGE_BYTES * sizeof(float) : IMAGE_BYTES;
+    size_t bytes = picture_bytes(s->kept.pixels);
     for (int b = 0; b < batch; b++)
         for (int c = 0; c < OPENPI_CAMERAS; c++) {
             const openpi_sample *sample = &s->samples[b];
@@ -339,7 +347,9 @@ static openpi_status spread_cache(openpi_session *s, openpi_error *error) {
 
 static openpi_status run_prefix(openpi_session *s, const given_call *call, openpi_timing *t, int timed,
                                 openpi_error *error) {
+    double start = clock_ms();
     call_copies copies = fill_call(s, s->more_plans[PLAN_PREFIX], call);
+    t->stage_ms[OPENPI_STAGE_UPLOAD] = clock_ms() - start;
     copies.down = (device_copy){0};
     s->kept.batch = 0;
     TRY(run_plan(s, s->more_plans[PLAN_PREFIX], &s->more_kinds[PLAN_PREFIX], &copies, t, timed, error));

@@ -26,30 +26,6 @@ static void must(openpi_status status) {
     if (status != OPENPI_OK) fail_msg("%s", error.message);
 }
 
-/* Sizes for the scalar reference. NULL where this machine lacks the level. */
-static openpi_engine *engine_open(const char *model, const char *isa, openpi_dtype dtype, int max_delay) {
-    static const char small[] =
-        "{\"vision\": [72, 1, 1, 24], \"vlm\": [24, 2, 2, 32, 40], \"expert\": [16, 24], \"vocab\": 512}";
-    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
-    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
-    openpi_engine_info info = OPENPI_ENGINE_INFO_INIT;
-    openpi_engine *engine;
-    must(openpi_synthetic_parse(model, &synthetic, &error));
-    must(openpi_dims_parse(small, &synthetic.dims, &error));
-    synthetic.rtc_max_delay = max_delay;
-    options.synthetic = &synthetic;
-    options.isa = isa;
-    options.dtype = dtype;
-    options.threads = 2;
-    openpi_status status = openpi_engine_open(NULL, &options, &engine, &error);
-    if (status == OPENPI_NO_DEVICE || status == OPENPI_UNSUPPORTED) return NULL;
-    must(status);
-    must(openpi_engine_get_info(engine, &info, &error));
-    if (!isa || !strcmp(info.path, isa)) return engine;
-    openpi_engine_close(engine);
-    return NULL;
-}
-
 /* ---- samples do not touch each other ---------------------------------------------------------------- */
 
 static void each_is_as_alone(void **state) {
@@ -60,7 +36,7 @@ static void each_is_as_alone(void **state) {
         for (int which = 0; which < 4; which++) {
             openpi_dtype dtype = which % 2 ? OPENPI_BF16 : OPENPI_F32;
             int trained = which / 2;
-            openpi_engine *engine = engine_open(models[trained], cpu_isa_name(i), dtype,
+            openpi_engine *engine = mixed_engine(models[trained], cpu_isa_name(i), dtype,
                                                  trained ? MIXED_DELAY : 0);
             if (!engine) continue;
             mixed_make(&m, trained);
@@ -74,7 +50,7 @@ static void no_weight_is_ordinary(void **state) {
     static mixed m;
     float guided[MIXED_ONE], ordinary[MIXED_ONE];
     (void)state;
-    openpi_engine *engine = engine_open("odd:pi05", NULL, OPENPI_BF16, 0);
+    openpi_engine *engine = mixed_engine("odd:pi05", NULL, OPENPI_BF16, 0);
     openpi_session *session = mixed_session(engine, 1, 1);
     mixed_make(&m, 0);
     m.rtc[1].delay = 0;
@@ -147,7 +123,7 @@ static void guidance_is_the_formula(void **state) {
     float actions[MIXED_ONE];
     (void)state;
     for (int which = 0; which < 2; which++) {
-        openpi_engine *engine = engine_open(which ? "odd:pi05" : "odd:pi0", NULL, OPENPI_F32, 0);
+        openpi_engine *engine = mixed_engine(which ? "odd:pi05" : "odd:pi0", NULL, OPENPI_F32, 0);
         openpi_session *session = mixed_session(engine, 1, 1);
         mixed_make(&m, 0);
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -174,7 +150,7 @@ static void a_weight_never_throws(void **state) {
     static mixed m;
     float one[MIXED_ONE], most[MIXED_ONE];
     (void)state;
-    openpi_engine *engine = engine_open("odd:pi05", NULL, OPENPI_F32, 0);
+    openpi_engine *engine = mixed_engine("odd:pi05", NULL, OPENPI_F32, 0);
     for (int steps = 1; steps <= 4; steps++) {
         openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
         openpi_session *session;
@@ -209,7 +185,7 @@ static void known_actions_are_kept(void **state) {
     static seen s;
     float actions[MIXED_ONE], other[MIXED_ONE];
     (void)state;
-    openpi_engine *engine = engine_open("odd:pi05", NULL, OPENPI_F32, MIXED_DELAY);
+    openpi_engine *engine = mixed_engine("odd:pi05", NULL, OPENPI_F32, MIXED_DELAY);
     openpi_session *session = mixed_session(engine, 1, 1);
     mixed_make(&m, 1);
     const openpi_rtc *rtc = &m.rtc[2];
@@ -331,7 +307,7 @@ static void zeros_stand_for_defaults(void **state) {
     static mixed m;
     float told[MIXED_ONE], left[MIXED_ONE];
     (void)state;
-    openpi_engine *engine = engine_open("odd:pi05", NULL, OPENPI_BF16, 0);
+    openpi_engine *engine = mixed_engine("odd:pi05", NULL, OPENPI_BF16, 0);
     openpi_session *session = mixed_session(engine, 1, 1);
     mixed_make(&m, 0);
     m.rtc[1].horizon = 0;
@@ -470,8 +446,8 @@ static void refused(openpi_session *session, const mixed *m, const char *what, o
 static void what_may_not_be_asked_for(void **state) {
     static mixed m;
     (void)state;
-    openpi_engine *engine = engine_open("odd:pi05", NULL, OPENPI_BF16, MIXED_DELAY);
-    openpi_engine *untrained = engine_open("odd:pi05", NULL, OPENPI_BF16, 0);
+    openpi_engine *engine = mixed_engine("odd:pi05", NULL, OPENPI_BF16, MIXED_DELAY);
+    openpi_engine *untrained = mixed_engine("odd:pi05", NULL, OPENPI_BF16, 0);
     openpi_session *session = mixed_session(engine, 2, 1), *without = mixed_session(engine, 2, 0),
                    *guided_only = mixed_session(untrained, 2, 1);
     for (size_t i = 0; i < sizeof breaks / sizeof *breaks; i++) {
@@ -500,7 +476,7 @@ static void what_may_not_be_asked_for(void **state) {
 static void the_price_is_told(void **state) {
     uint64_t bytes[2];
     (void)state;
-    openpi_engine *engine = engine_open("odd:pi05", NULL, OPENPI_BF16, MIXED_DELAY);
+    openpi_engine *engine = mixed_engine("odd:pi05", NULL, OPENPI_BF16, MIXED_DELAY);
     for (int rtc = 0; rtc < 2; rtc++) {
         openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
         openpi_session_info info = OPENPI_SESSION_INFO_INIT;

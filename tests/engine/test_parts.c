@@ -23,29 +23,6 @@ static void refuses(openpi_status status, openpi_status expected, const char *pa
     if (!strstr(error.message, part)) fail_msg("\"%s\" says nothing of \"%s\"", error.message, part);
 }
 
-/* Sizes for the scalar reference. NULL where this machine lacks the level. */
-static openpi_engine *engine_open(const char *model, const char *isa, openpi_dtype dtype) {
-    static const char small[] =
-        "{\"vision\": [72, 1, 1, 24], \"vlm\": [24, 2, 2, 32, 40], \"expert\": [16, 24], \"vocab\": 512}";
-    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
-    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
-    openpi_engine_info info = OPENPI_ENGINE_INFO_INIT;
-    openpi_engine *engine;
-    must(openpi_synthetic_parse(model, &synthetic, &error));
-    must(openpi_dims_parse(small, &synthetic.dims, &error));
-    options.synthetic = &synthetic;
-    options.isa = isa;
-    options.dtype = dtype;
-    options.threads = 2;
-    openpi_status status = openpi_engine_open(NULL, &options, &engine, &error);
-    if (status == OPENPI_NO_DEVICE || status == OPENPI_UNSUPPORTED) return NULL;
-    must(status);
-    must(openpi_engine_get_info(engine, &info, &error));
-    if (!isa || !strcmp(info.path, isa)) return engine;
-    openpi_engine_close(engine);
-    return NULL;
-}
-
 static void parts_at_every_level(void **state) {
     static const char *const models[] = {"odd:pi0", "odd:pi05"};
     static mixed m;
@@ -54,7 +31,7 @@ static void parts_at_every_level(void **state) {
     for (int i = 0; i < cpu_isa_count(); i++)
         for (int which = 0; which < 4; which++) {
             openpi_engine *engine =
-                engine_open(models[which / 2], cpu_isa_name(i), which % 2 ? OPENPI_BF16 : OPENPI_F32);
+                mixed_engine(models[which / 2], cpu_isa_name(i), which % 2 ? OPENPI_BF16 : OPENPI_F32, 0);
             if (!engine) continue;
             parts_are_the_whole(engine, &m, 1);
             openpi_engine_close(engine);
@@ -83,7 +60,7 @@ static void run_both(kept_rig *r, const openpi_sample *sample, int kept) {
 static void what_changed_is_computed(void **state) {
     static kept_rig r;
     (void)state;
-    r.engine = engine_open("odd:pi0", NULL, OPENPI_BF16);
+    r.engine = mixed_engine("odd:pi0", NULL, OPENPI_BF16, 0);
     r.parts = parts_session(r.engine, 1, 1);
     r.plain = parts_session(r.engine, 1, 0);
     mixed_make(&r.m, 0);
@@ -122,7 +99,7 @@ static void after_a_failure(void **state) {
     static kept_rig r;
     float x[MIXED_ONE];
     (void)state;
-    r.engine = engine_open("odd:pi0", NULL, OPENPI_F32);
+    r.engine = mixed_engine("odd:pi0", NULL, OPENPI_F32, 0);
     r.parts = parts_session(r.engine, 1, 1);
     r.plain = parts_session(r.engine, 1, 0);
     mixed_make(&r.m, 0);
@@ -149,7 +126,7 @@ static void what_cannot_be_is_refused(void **state) {
     static mixed m;
     static float x[PARTS_BATCH * MIXED_ONE];
     (void)state;
-    openpi_engine *engine = engine_open("odd:pi05", NULL, OPENPI_F32);
+    openpi_engine *engine = mixed_engine("odd:pi05", NULL, OPENPI_F32, 0);
     openpi_session *plain = parts_session(engine, 2, 0), *parts = parts_session(engine, PARTS_BATCH, 1);
     mixed_make(&m, 0);
     refuses(openpi_session_run_many(plain, m.samples, 1, 2, NULL, x, NULL, &error), OPENPI_BAD_ARGUMENT,
@@ -179,12 +156,32 @@ static void what_cannot_be_is_refused(void **state) {
     openpi_engine_close(engine);
 }
 
+/* The time on the device is that of both parts, each once. */
+static void times_are_of_both_parts(void **state) {
+    static mixed m;
+    static float x[PARTS_BATCH * MIXED_ONE];
+    openpi_timing t = OPENPI_TIMING_INIT;
+    double stages = 0;
+    (void)state;
+    openpi_engine *engine = mixed_engine("odd:pi05", NULL, OPENPI_F32, 0);
+    openpi_session *session = parts_session(engine, PARTS_BATCH, 1);
+    mixed_make(&m, 0);
+    must(openpi_session_run_many(session, m.samples, 2, PARTS_CHUNKS, m.noise, x, &t, &error));
+    for (int i = OPENPI_STAGE_VISION; i <= OPENPI_STAGE_DENOISE; i++) {
+        assert_true(t.stage_ms[i] > 0);
+        stages += t.stage_ms[i];
+    }
+    assert_true(t.device_ms >= stages * (1 - 1e-9) && t.device_ms <= t.total_ms);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+}
+
 /* Noise that nobody gives: chunk i of all draws as sample i does. */
 static void noise_is_drawn(void **state) {
     static mixed m;
     static float got[PARTS_BATCH * MIXED_ONE], want[PARTS_BATCH * MIXED_ONE];
     (void)state;
-    openpi_engine *engine = engine_open("odd:pi05", NULL, OPENPI_F32);
+    openpi_engine *engine = mixed_engine("odd:pi05", NULL, OPENPI_F32, 0);
     openpi_session *plain = parts_session(engine, PARTS_BATCH, 0);
     openpi_session *parts = parts_session(engine, PARTS_BATCH, 1);
     mixed_make(&m, 0);
@@ -204,7 +201,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_at_every_level), cmocka_unit_test(what_changed_is_computed),
         cmocka_unit_test(after_a_failure),      cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(noise_is_drawn),
+        cmocka_unit_test(noise_is_drawn),       cmocka_unit_test(times_are_of_both_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

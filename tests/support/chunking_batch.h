@@ -53,7 +53,33 @@ static inline void mixed_make(mixed *m, int trained) {
     }
 }
 
-static inline openpi_session *mixed_session(openpi_engine *engine, int batch, int rtc) {
+/* On the processor, of sizes for the scalar reference. NULL where this machine lacks the level `isa`. */
+static inline openpi_engine *mixed_engine(const char *model, const char *isa, openpi_dtype dtype,
+                                          int max_delay) {
+    static const char small[] =
+        "{\"vision\": [72, 1, 1, 24], \"vlm\": [24, 2, 2, 32, 40], \"expert\": [16, 24], \"vocab\": 512}";
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    openpi_engine_info info = OPENPI_ENGINE_INFO_INIT;
+    openpi_error why = OPENPI_ERROR_INIT;
+    openpi_engine *engine;
+    if (openpi_synthetic_parse(model, &synthetic, &why) || openpi_dims_parse(small, &synthetic.dims, &why))
+        fail_msg("%s", why.message);
+    synthetic.rtc_max_delay = max_delay;
+    options.synthetic = &synthetic;
+    options.isa = isa;
+    options.dtype = dtype;
+    options.threads = 2;
+    openpi_status status = openpi_engine_open(NULL, &options, &engine, &why);
+    if (status == OPENPI_NO_DEVICE || status == OPENPI_UNSUPPORTED) return NULL;
+    if (status != OPENPI_OK || openpi_engine_get_info(engine, &info, &why)) fail_msg("%s", why.message);
+    if (!isa || !strcmp(info.path, isa)) return engine;
+    openpi_engine_close(engine);
+    return NULL;
+}
+
+/* For real-time chunking, or in parts. */
+static inline openpi_session *mixed_open(openpi_engine *engine, int batch, int rtc, int parts) {
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
     openpi_session *session;
     openpi_error why = OPENPI_ERROR_INIT;
@@ -61,9 +87,15 @@ static inline openpi_session *mixed_session(openpi_engine *engine, int batch, in
     options.horizon = MIXED_H;
     options.steps = MIXED_STEPS;
     options.max_prompt = MIXED_PROMPT;
+    options.seed = 9;
     options.rtc = rtc;
+    options.parts = parts;
     if (openpi_session_create(engine, &options, &session, &why) != OPENPI_OK) fail_msg("%s", why.message);
     return session;
+}
+
+static inline openpi_session *mixed_session(openpi_engine *engine, int batch, int rtc) {
+    return mixed_open(engine, batch, rtc, 0);
 }
 
 static inline void mixed_run(openpi_session *session, const mixed *m, int first, int count, float *actions) {

@@ -12,17 +12,7 @@ static inline void parts_must(openpi_status status, const openpi_error *why) {
 }
 
 static inline openpi_session *parts_session(openpi_engine *engine, int batch, int parts) {
-    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
-    openpi_session *session;
-    openpi_error why = OPENPI_ERROR_INIT;
-    options.batch = batch;
-    options.horizon = MIXED_H;
-    options.steps = MIXED_STEPS;
-    options.max_prompt = MIXED_PROMPT;
-    options.parts = parts;
-    options.seed = 9;
-    parts_must(openpi_session_create(engine, &options, &session, &why), &why);
-    return session;
+    return mixed_open(engine, batch, 0, parts);
 }
 
 static inline uint64_t parts_kept(const openpi_session *session) {
