@@ -238,6 +238,7 @@ openpi_status engine_beside(openpi_engine *base, const char *formats, const int8
     e->dtype = base->dtype;
     e->off = base->off;
     e->tuning = base->tuning;
+    memcpy(e->identity, base->identity, sizeof e->identity);
     atomic_fetch_add(&base->users, 1);
     openpi_status status = load_beside(e, formats, powers, error);
     if (status == OPENPI_OK) *engine = e;
