@@ -230,6 +230,8 @@ void gpu_take_next(gpu_issue *issue);
 void *gpu_prepared(const gpu_issue *issue, const op_block *block);
 /* The product of an op LINEAR_RESIDUAL, NORM_LINEAR or NORM_QKV, whose matrix must be packed. */
 gpu_task gpu_product_of(const gpu_issue *issue, const op *op);
+/* The choice that a tuning table names for such an op; 0: it names none. */
+int gpu_chosen(const gpu_issue *issue, const op *op, gpu_choice *choice);
 
 static inline int ceil_div(int a, int b) { return (a + b - 1) / b; }
 static inline int least(int a, int b) { return a < b ? a : b; }

@@ -454,3 +454,13 @@ gpu_task gpu_product_of(const gpu_issue *issue, const op *op) {
     gpu_op_tasks(&build, op);
     return task;
 }
+
+int gpu_chosen(const gpu_issue *issue, const op *op, gpu_choice *choice) {
+    gpu_choices choices;
+    if (op->choice < 1) return 0;
+    const gpu_task task = gpu_product_of(issue, op);
+    gpu_choices_of(issue->device, &task, &choices);
+    if (op->choice > choices.count) return 0;
+    *choice = choices.list[op->choice - 1];
+    return 1;
+}

@@ -10,6 +10,7 @@
 
 #include "backend/gpu/cuda/attention/attention_joined.h"
 #include "backend/gpu/cuda/product/some.h"
+#include "backend/gpu/cuda/resident/portable/resident_mma.h"
 #include "backend/gpu/kernels/args.h"
 #include "backend/gpu/kernels/generate.h"
 #include "backend/gpu/kernels/guide.h"
@@ -32,7 +33,7 @@ EMU_DYNAMIC_NAMES(X)
 
 /* Where a fiber waits. */
 typedef enum stop_kind {
-    STOP_END, STOP_BLOCK, STOP_WARP, STOP_SHUFFLE, STOP_MOST, STOP_LOAD, STOP_MMA
+    STOP_END, STOP_COUNT, STOP_BLOCK, STOP_WARP, STOP_SHUFFLE, STOP_MOST, STOP_LOAD, STOP_MMA
 } stop_kind;
 
 typedef struct copy {
@@ -51,17 +52,25 @@ typedef struct thread {
     uint32_t mask;
     const void *in;
     void *out;
+    uint64_t target;                       /* STOP_COUNT: of the count at `in`                             */
     copy copies[MOST_COPIES];              /* that were issued and not waited for                          */
     int copy_count, group;                 /* group: of the next copy                                      */
     int barriers;                          /* __syncthreads() so far                                       */
 } thread;
 
-/* All of a launch. */
-static struct {
-    thread threads[EMU_MOST_THREADS];
+typedef struct block {
+    thread *threads;
     uint32_t ready[WARPS];                 /* lanes that do not wait                                       */
     int backward[WARPS];                   /* in which order its lanes run                                 */
     int warps_backward;
+    char *shared;                          /* its memory, while another block runs                         */
+} block;
+
+/* All of a launch. */
+static struct {
+    block blocks[EMU_MOST_TOGETHER];       /* a launch whose blocks do not wait for each other has one     */
+    block *block;                          /* which runs                                                   */
+    int together;                          /* blocks that are alive at once                                */
     thread *now;
     void *launcher;                        /* its stack pointer                                            */
     const emu_kernel *kernel;
@@ -109,21 +118,22 @@ static void fail_at(const char *file, int line, const char *what) {
 
 static void run_collective(thread *warp, const thread *first);
 
-static thread *warp_of(int w) { return emu.threads + w * EMU_WARP; }
+static thread *warp_of(int w) { return emu.block->threads + w * EMU_WARP; }
 
 static thread *first_ready(int w) {
-    const uint32_t ready = emu.ready[w];
-    return warp_of(w) + (emu.backward[w] ? 31 - __builtin_clz(ready) : __builtin_ctz(ready));
+    const uint32_t ready = emu.block->ready[w];
+    return warp_of(w) + (emu.block->backward[w] ? 31 - __builtin_clz(ready) : __builtin_ctz(ready));
 }
 
 static void all_ready(int w, uint32_t mask) {
-    emu.ready[w] = mask;
-    emu.backward[w] = drawn();
+    emu.block->ready[w] = mask;
+    emu.block->backward[w] = drawn();
 }
 
 static void fail_apart(const thread *a, const thread *b) {
-    static const char *const names[] = {"has ended", "waits for the block", "waits for its warp", "shuffles",
-                                        "reduces", "loads matrices", "multiplies matrices"};
+    static const char *const names[] = {
+        "has ended", "waits for a count", "waits for the block", "waits for its warp", "shuffles",
+        "reduces", "loads matrices", "multiplies matrices"};
     char what[300];
     snprintf(what, sizeof what, "divergence: thread %d %s (%s:%d), thread %d %s (%s:%d)", a->index,
              names[a->stop], short_name(a->file), a->line, b->index, names[b->stop], short_name(b->file),
@@ -153,32 +163,89 @@ static int go_on(int w) {
 static int pass_block(void) {
     thread *first = NULL;
     for (int t = 0; t < emu.count; t++) {
-        if (emu.threads[t].stop == STOP_END) continue;
-        if (!first) first = emu.threads + t;
-        if (!together(first, emu.threads + t)) fail_apart(first, emu.threads + t);
-        emu.ready[t / EMU_WARP] |= 1u << t % EMU_WARP;
+        thread *one = emu.block->threads + t;
+        if (one->stop == STOP_END) continue;
+        if (!first) first = one;
+        if (!together(first, one)) fail_apart(first, one);
+        emu.block->ready[t / EMU_WARP] |= 1u << t % EMU_WARP;
     }
-    for (int w = 0; w < emu.warps; w++) emu.backward[w] = drawn();
-    emu.warps_backward = drawn();
+    for (int w = 0; w < emu.warps; w++) emu.block->backward[w] = drawn();
+    emu.block->warps_backward = drawn();
     return first != NULL;
 }
 
 static thread *other_warp(void) {
     for (int i = 0; i < emu.warps; i++) {
-        const int w = emu.warps_backward ? emu.warps - 1 - i : i;
-        if (emu.ready[w]) return first_ready(w);
+        const int w = emu.block->warps_backward ? emu.warps - 1 - i : i;
+        if (emu.block->ready[w]) return first_ready(w);
     }
+    return NULL;
+}
+
+/* ---- blocks that wait for each other ------------------------------------------------------------------- */
+
+/* Threads that wait for a count; those whose count is there go on. */
+static int look_at_counts(void) {
+    int waiting = 0;
+    for (int t = 0; t < emu.count; t++) {
+        const thread *one = emu.block->threads + t;
+        const uint32_t lane = 1u << t % EMU_WARP;
+        if (one->stop != STOP_COUNT || emu.block->ready[t / EMU_WARP] & lane) continue;
+        waiting++;
+        if (*(const uint64_t *)one->in >= one->target) emu.block->ready[t / EMU_WARP] |= lane;
+    }
+    return waiting;
+}
+
+static int has_ended(const block *b) {
+    for (int t = 0; t < emu.count; t++)
+        if (b->threads[t].stop != STOP_END || b->ready[t / EMU_WARP] >> t % EMU_WARP & 1) return 0;
+    return 1;
+}
+
+static size_t segment_used(void) {
+    return (size_t)(emu_dynamic - emu.segment) + emu.launch->shared_bytes + WATCHED_BYTES;
+}
+
+/* What stands behind the launch's memory belongs to the kernels. */
+static void copy_shared(char *to, char *from) {
+    const size_t used = segment_used(), after = (size_t)(emu_dynamic - emu.segment) + sizeof emu_dynamic;
+    memcpy(to, from, used);
+    memcpy(to + after, from + after, emu.segment_bytes - after);
+}
+
+static void go_to_block(block *b) {
+    if (b == emu.block) return;
+    copy_shared(emu.block->shared, emu.segment);
+    copy_shared(emu.segment, b->shared);
+    emu.block = b;
+}
+
+/* The block can go no further. A thread of another one, drawn; NULL: all have ended. */
+static thread *other_block(void) {
+    int waiting = 0;
+    emu.draw = emu.draw * 1664525 + 1013904223;
+    for (int i = 0; i < emu.together; i++) {
+        block *b = &emu.blocks[(i + (int)(emu.draw >> 16)) % emu.together];
+        if (has_ended(b)) continue;
+        go_to_block(b);
+        look_at_counts();
+        thread *next = other_warp();
+        if (next) return next;
+        waiting++;
+    }
+    if (waiting) fail_at(emu.now->file, emu.now->line, "all blocks wait for each other");
     return NULL;
 }
 
 /* Who runs after the thread that has just stopped; NULL: the block has ended. */
 static thread *next_after(const thread *t) {
     const int w = t->index / EMU_WARP;
-    emu.ready[w] &= ~(1u << t->index % EMU_WARP);
-    if (emu.ready[w] || go_on(w)) return first_ready(w);
+    emu.block->ready[w] &= ~(1u << t->index % EMU_WARP);
+    if (emu.block->ready[w] || go_on(w)) return first_ready(w);
     thread *next = other_warp();
-    if (!next && pass_block()) next = other_warp();
-    return next;
+    if (!next && (look_at_counts() || pass_block())) next = other_warp();
+    return next || emu.together < 2 ? next : other_block();
 }
 
 static void stop(stop_kind kind, uint32_t mask, const char *file, int line, const void *in, void *out) {
@@ -325,6 +392,11 @@ void emu_load_matrix(uint32_t *r, int matrices, int transposed, uint32_t at, con
     const load_in in = {matrices, transposed, at};
     stop(STOP_LOAD, UINT32_MAX, file, line, &in, r);
 }
+void emu_await(const uint64_t *count, uint64_t target, const char *file, int line) {
+    emu.now->target = target;
+    if (emu.together < 2) fail_at(file, line, "a wait for other blocks, which need not be alive");
+    if (*count < target) stop(STOP_COUNT, 0, file, line, count, NULL);
+}
 void emu_mma(float *c, const uint32_t *a, const uint32_t *b, int k, const char *file, int line) {
     const mma_in in = {a, b, k};
     stop(STOP_MMA, UINT32_MAX, file, line, &in, c);
@@ -465,7 +537,7 @@ static void look_behind(void) {
 }
 
 static void begin_thread(int t, emu_index block) {
-    thread *me = &emu.threads[t];
+    thread *me = &emu.block->threads[t];
     const unsigned *grid = emu.launch->grid, *size = emu.launch->block;
     me->place = (emu_place){{(unsigned)t, 0, 0}, block, {size[0], 1, 1}, {grid[0], grid[1], grid[2]}};
     me->index = t;
@@ -473,14 +545,51 @@ static void begin_thread(int t, emu_index block) {
     fiber_prepare(&me->fiber, run_thread);
 }
 
-static void run_block(emu_index block) {
+static void begin_block(emu_index block) {
     poison_shared();
     for (int t = 0; t < emu.count; t++) begin_thread(t, block);
     for (int w = 0; w < emu.warps; w++) all_ready(w, UINT32_MAX);
+}
+
+static void run_blocks(void) {
     emu.now = other_warp();
     emu_now = &emu.now->place;
     fiber_switch(&emu.launcher, emu.now->fiber.stack_pointer);
     look_behind();
+}
+
+static void run_block(emu_index block) {
+    begin_block(block);
+    run_blocks();
+}
+
+static void run_together(void) {
+    for (int b = 0; b < emu.together; b++) {
+        emu.block = &emu.blocks[b];
+        begin_block((emu_index){(unsigned)b, 0, 0});
+        if (b < emu.together - 1) copy_shared(emu.block->shared, emu.segment);
+    }
+    run_blocks();
+    for (int b = 0; b < emu.together && !emu.failure[0]; b++) go_to_block(&emu.blocks[b]), look_behind();
+}
+
+/* Stacks, threads and shared memory of the blocks. NULL or what is wrong. */
+static const char *make_blocks(void) {
+    for (int b = 0; b < emu.together; b++) {
+        block *to = &emu.blocks[b];
+        if (!to->threads) to->threads = calloc(EMU_MOST_THREADS, sizeof *to->threads);
+        if (!to->shared && emu.together > 1) to->shared = malloc(emu.segment_bytes);
+        if (!to->threads || (emu.together > 1 && !to->shared)) return "no memory for its blocks";
+        for (int t = 0; t < emu.count; t++)
+            if (!fiber_make(&to->threads[t].fiber)) return "no memory for the stacks of a block";
+    }
+    emu.block = &emu.blocks[0];
+    return NULL;
+}
+
+static void forget_marks(void) {
+    for (int b = 0; b < emu.together; b++)
+        for (int t = 0; t < emu.count; t++) fiber_forget_marks(&emu.blocks[b].threads[t].fiber);
 }
 
 static const char *refuse(const emu_launch *l) {
@@ -489,6 +598,8 @@ static const char *refuse(const emu_launch *l) {
         return "expected whole warps of at most 1024 threads, in a row";
     if (!grid[0] || !grid[1] || !grid[2] || grid[1] > 65535 || grid[2] > 65535)
         return "expected a grid of 1 to 65535 rows";
+    if (l->together && (grid[0] > EMU_MOST_TOGETHER || grid[1] != 1 || grid[2] != 1))
+        return "expected a row of fewer blocks that are alive at once";
     return l->shared_bytes > EMU_MOST_SHARED ? "expected less shared memory" : NULL;
 }
 
@@ -499,17 +610,18 @@ const char *emu_run(const emu_kernel *kernel, const emu_launch *launch) {
     emu.count = (int)launch->block[0];
     emu.warps = emu.count / EMU_WARP;
     emu.failure[0] = emu_dynamic[0] = 0;   /* which makes the memory that the segment is looked for by     */
+    emu.together = launch->together ? (int)launch->grid[0] : 1;
     if (!dl_iterate_phdr(find_segment, NULL)) why = "its shared memory was not found";
-    for (int t = 0; t < emu.count && !why; t++)
-        if (!fiber_make(&emu.threads[t].fiber)) why = "no memory for the stacks of a block";
+    if (!why) why = make_blocks();
     if (why) {
         snprintf(emu.failure, sizeof emu.failure, "%s: %s", kernel->name, why);
         return emu.failure;
     }
-    for (unsigned z = 0; z < launch->grid[2]; z++)
+    if (launch->together) run_together();
+    for (unsigned z = 0; z < launch->grid[2] && !launch->together; z++)
         for (unsigned y = 0; y < launch->grid[1]; y++)
             for (unsigned x = 0; x < launch->grid[0] && !emu.failure[0]; x++)
                 run_block((emu_index){x, y, z});
-    for (int t = 0; t < emu.count && emu.failure[0]; t++) fiber_forget_marks(&emu.threads[t].fiber);
+    if (emu.failure[0]) forget_marks();
     return emu.failure[0] ? emu.failure : NULL;
 }

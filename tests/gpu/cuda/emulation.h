@@ -6,6 +6,10 @@
  * lanes and warps run is drawn anew each time, so what is read with no barrier after it was written is read
  * too early somewhere.
  *
+ * Blocks run one after the other, unless the launch says that they are together: then all are alive, and
+ * one runs until its threads have ended, or wait for it or for a count that other blocks bring (emu_await).
+ * Which block goes on is drawn.
+ *
  * Shared memory is poisoned with NaN when a block begins: the launch's own (`extern __shared__`, whatever its
  * name) and that of the kernels (`__shared__`), which is all thread-local memory of the library: see
  * EMU_DYNAMIC_NAMES. Asynchronous copies poison the place that they go to when they are issued, and are done
@@ -16,6 +20,7 @@
  *     Threads that have ended are not waited for at __syncthreads()
  *   - an instruction's address in shared memory lies outside of the launch's, or is not aligned
  *   - something is written in shared memory right behind the launch's
+ *   - all blocks wait for each other, or one waits for blocks that need not be alive
  *   - a shuffle asks for a lane that is not of the mask
  *
  * What C++ itself reads and writes is not checked, but for what was poisoned. */
@@ -29,7 +34,7 @@
 extern "C" {
 #endif
 
-enum { EMU_WARP = 32, EMU_MOST_THREADS = 1024, EMU_MOST_SHARED = 227 << 10 };
+enum { EMU_WARP = 32, EMU_MOST_THREADS = 1024, EMU_MOST_SHARED = 227 << 10, EMU_MOST_TOGETHER = 16 };
 
 /* The names that kernels give to `extern __shared__` memory: one block of memory with all of them. */
 #define EMU_DYNAMIC_NAMES(X) X(memory) X(image_tiles) X(x) X(scores)
@@ -38,7 +43,8 @@ enum { EMU_WARP = 32, EMU_MOST_THREADS = 1024, EMU_MOST_SHARED = 227 << 10 };
 #define EMU_ARGUMENTS(X)                                                                                    \
     X(gpu_linear) X(gpu_linear_parts) X(gpu_norm) X(gpu_patches) X(gpu_text) X(gpu_image_attention)         \
     X(gpu_cache_attention) X(gpu_activate) X(gpu_add) X(gpu_rope_cache) X(gpu_softmax) X(gpu_attend)        \
-    X(gpu_some) X(gpu_joined_attention) X(gpu_raw) X(gpu_roof_work) X(gpu_guide) X(gpu_generate)
+    X(gpu_some) X(gpu_joined_attention) X(gpu_raw) X(gpu_roof_work) X(gpu_guide) X(gpu_generate)       \
+    X(gpu_resident_mma)
 
 /* ---- for kernels (instructions.cuh) -------------------------------------------------------------------- */
 
@@ -68,6 +74,8 @@ void *emu_shared(uint32_t at, uint32_t bytes, const char *file, int line);
 void emu_copy16(uint32_t to, const void *from, int there, const char *file, int line);
 void emu_copy_commit(void);
 void emu_copy_wait(int left);
+/* Until other blocks have brought the count there. */
+void emu_await(const uint64_t *count, uint64_t target, const char *file, int line);
 
 /* ---- for the library that launches --------------------------------------------------------------------- */
 
@@ -83,6 +91,7 @@ typedef struct emu_launch {
     unsigned grid[3], block[3];
     size_t shared_bytes;
     const void *arguments;
+    int together;                          /* 1: all blocks are alive at once                              */
 } emu_launch;
 
 /* Faults of the machine, for tests of what notices them. */

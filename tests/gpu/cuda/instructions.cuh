@@ -103,6 +103,15 @@ template <class T> static inline T __shfl_xor_sync(uint32_t mask, T x, int other
 }
 static inline int __reduce_max_sync(uint32_t mask, int x, EMU_HERE) { return emu_most(mask, x, file, line); }
 
+/* ---- resident/counts.cuh ------------------------------------------------------------------------------- */
+
+#define KERNELS_CUDA_COUNTS_CUH
+static inline void count_arrival(uint64_t *count) { ++*count; }
+static inline uint64_t arrivals(const uint64_t *count) { return *count; }
+static inline void await_arrivals(const uint64_t *count, uint64_t target, EMU_HERE) {
+    emu_await(count, target, file, line);
+}
+
 /* ---- instructions.cuh ---------------------------------------------------------------------------------- */
 
 #include "backend/gpu/cuda/compiler.cuh"

@@ -25,6 +25,8 @@ const char fake_name[] = "libcuda";
 
 /* ---- the driver and its devices ------------------------------------------------------------------------ */
 
+enum { MULTIPROCESSORS = 4 };
+
 /* Shared memory: most of a block, all of a multiprocessor. */
 typedef struct chip {
     const char *name;
@@ -91,7 +93,7 @@ int cu_device_attribute(int *value, int attribute, int device) {
     const struct {
         int attribute, value;
     } facts[] = {
-        {CUDA_DEVICE_CORE_KHZ, 1700000},     {CUDA_DEVICE_MULTIPROCESSORS, 4},
+        {CUDA_DEVICE_CORE_KHZ, 1700000},     {CUDA_DEVICE_MULTIPROCESSORS, MULTIPROCESSORS},
         {CUDA_DEVICE_INTEGRATED, 0},         {CUDA_DEVICE_MEMORY_KHZ, 9750000},
         {CUDA_DEVICE_CACHE_BYTES, 6 << 20},  {CUDA_DEVICE_MAJOR, c->major},
         {CUDA_DEVICE_MINOR, c->minor},       {CUDA_DEVICE_ALL_SHARED_BYTES, c->all_bytes},
@@ -285,27 +287,41 @@ int cu_function_set(void *function, int attribute, int value) {
     return fake_end(attribute == CUDA_FUNCTION_WIDE_CLUSTERS ? FAKE_INVALID : 0);
 }
 
+/* One, of threads whose registers are not known here. */
+int cu_max_blocks(int *blocks, void *function, int threads, size_t shared_bytes) {
+    const module_function *f = function;
+    FAKE_CALL("cuOccupancyMaxActiveBlocksPerMultiprocessor", 1);
+    *blocks = threads <= EMU_MOST_THREADS && shared_bytes <= (size_t)f->shared_bytes;
+    return fake_end(0);
+}
+
 const char *fake_run_kernel(const fake_launch *l) {
     return emu_run(l->kernel, &(emu_launch){{l->grid[0], l->grid[1], l->grid[2]},
                                             {l->block[0], l->block[1], l->block[2]},
-                                            l->shared_bytes, l->arguments});
+                                            l->shared_bytes, l->arguments, l->together});
 }
 
-/* Clusters and cooperative launches are for other kernels; early start, on chips that have it, is nothing. */
-static int attributes_are_known(const cuda_launch *l) {
-    for (unsigned i = 0; i < l->attribute_count; i++)
-        if (l->attributes[i].id != CUDA_ATTRIBUTE_OVERLAP || chip_now()->major < 9) return 0;
-    return 1;
+/* Clusters are for other kernels; early start, on chips that have it, is nothing. A cooperative launch has at
+ * most a block a multiprocessor. */
+static int attributes_are_known(const cuda_launch *l, int *together) {
+    *together = 0;
+    for (unsigned i = 0; i < l->attribute_count; i++) {
+        const unsigned id = l->attributes[i].id;
+        if (id == CUDA_ATTRIBUTE_COOPERATIVE) *together = l->attributes[i].value.flag;
+        else if (id != CUDA_ATTRIBUTE_OVERLAP || chip_now()->major < 9) return 0;
+    }
+    return !*together || l->grid[0] <= MULTIPROCESSORS;
 }
 
 int cu_launch(const cuda_launch *l, void *function, void **arguments, void **extra) {
     const module_function *f = function;
+    int together;
     FAKE_CALL("cuLaunchKernelEx", 1);
-    if (!f || extra || !attributes_are_known(l) || l->shared_bytes > (unsigned)f->shared_bytes)
+    if (!f || extra || !attributes_are_known(l, &together) || l->shared_bytes > (unsigned)f->shared_bytes)
         return fake_end(FAKE_INVALID);
     const fake_node n = {.launch = {f->kernel,
                                     {l->grid[0], l->grid[1], l->grid[2]},
                                     {l->block[0], l->block[1], l->block[2]},
-                                    l->shared_bytes, arguments[0], f->kernel->bytes}};
+                                    l->shared_bytes, arguments[0], f->kernel->bytes, together}};
     return fake_end(fake_do(l->stream, &n));
 }

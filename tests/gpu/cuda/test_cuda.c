@@ -54,7 +54,8 @@ static void test_refused(void **state) {
         {"cuModuleLoadData", 1, 209, OPENPI_NO_DEVICE, "cuda:0"},
         {"cuModuleGetFunction", 0, 500, OPENPI_NO_DEVICE, "does not open: some error (error 500) at attention"},
         {"cuMemHostAlloc", 0, 2, OPENPI_NO_MEMORY, "out of memory on cuda:0 while opening it"},
-        {"cuMemAlloc_v2", 0, 2, OPENPI_NO_MEMORY, "out of memory on cuda:0: "},
+        {"cuMemAlloc_v2", 0, 2, OPENPI_NO_MEMORY, "out of memory on cuda:0 while opening it (resident_mma)"},
+        {"cuMemAlloc_v2", 1, 2, OPENPI_NO_MEMORY, "out of memory on cuda:0: "},
         {"cuMemcpyHtoDAsync_v2", 0, 719, OPENPI_DEVICE_LOST, "device cuda:0 is lost: unspecified launch failure"},
         {"cuLaunchKernelEx", 0, 719, OPENPI_DEVICE_LOST, "device cuda:0 is lost: unspecified launch failure"},
     };

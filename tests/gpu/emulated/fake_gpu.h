@@ -35,6 +35,7 @@ typedef struct fake_launch {
     size_t shared_bytes;
     const void *arguments;
     size_t argument_bytes;
+    int together;                          /* 1: all blocks are alive at once                               */
 } fake_launch;
 
 typedef struct fake_event {

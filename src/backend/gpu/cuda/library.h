@@ -128,7 +128,9 @@ enum {
        const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave, int swizzle, \
        int promotion, int fill))                                                                         \
     X(max_clusters, "cuOccupancyMaxActiveClusters", 0,                                                   \
-      (int *clusters, void *function, const cuda_launch *launch))
+      (int *clusters, void *function, const cuda_launch *launch))                                       \
+    X(max_blocks, "cuOccupancyMaxActiveBlocksPerMultiprocessor", 0,                                      \
+      (int *blocks, void *function, int threads, size_t shared_bytes))
 
 typedef struct cuda_library {
     void *handle;                          /* dlopen's handle                                               */

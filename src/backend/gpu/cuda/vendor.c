@@ -193,6 +193,13 @@ int cuda_most_clusters(const gpu_driver *driver, const gpu_launch *launch, int *
              : 0;
 }
 
+int cuda_most_blocks(gpu_device *device, int family, int kernel, int threads, size_t shared, int *blocks) {
+    const cuda_library *library = library_of(gpu_driver_of(device));
+    void *function = gpu_function(device, family, kernel);
+    *blocks = 0;
+    return library->max_blocks ? library->max_blocks(blocks, function, threads, shared) : 0;
+}
+
 int cuda_open_resident(gpu_device *device, int family, int kernel, const gpu_grid *grid, size_t bytes,
                        void **state) {
     const gpu_driver *driver = gpu_driver_of(device);

@@ -103,6 +103,9 @@ void cuda_make_cache_maps(gpu_issue *issue, gpu_wgmma_attention *w, const gpu_ca
 /* Most clusters (of 1: blocks) of the launch that the device holds at once; 0 where the driver cannot tell.
  * 0 or the driver's error. */
 int cuda_most_clusters(const gpu_driver *driver, const gpu_launch *launch, int *clusters);
+/* The same on cards without clusters: most blocks of the kernel that a multiprocessor holds at once, 0 where
+ * the driver cannot tell. 0 or the driver's error. */
+int cuda_most_blocks(gpu_device *device, int family, int kernel, int threads, size_t shared, int *blocks);
 /* For a family whose blocks wait for each other, when a device opens. Allocates `bytes` as the family's state
  * if the whole grid of that kernel fits on the device at once; otherwise leaves *state unchanged. Returns 0
  * or the driver's error. */
