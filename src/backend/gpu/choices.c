@@ -128,10 +128,11 @@ int gpu_launch_alone(gpu_device *self, gpu_task *task) {
 
 /* There is a layout, and a family that runs the plainest product. */
 int gpu_takes_weights(const device *device, dtype type, weight_type weights, matrix_input input) {
-    const matrix m = {.n = GPU_UNIT, .k = GPU_ATOM_K, .type = weights, .form = MATRIX_PLAIN};
+    const matrix m = {
+        .n = GPU_UNIT, .k = GPU_ATOM_K, .type = weights, .form = MATRIX_PLAIN, .input = input};
     gpu_task task = {.kind = GPU_PRODUCT, .rows = 1};
     gpu_choices choices;
-    if (gpu_weights_of(&m).type < 0 || input != INPUT_ACT) return 0;
+    if (gpu_weights_of(&m).type < 0) return 0;
     task.product = (gpu_linear){.capacity = 1,
                                 .x_type = type == DTYPE_F32 ? GPU_X_F32 : GPU_X_BF16,
                                 .ldx = m.k,

@@ -189,6 +189,11 @@ double gpu_multiprocessor_tflops(const gpu_device *self) {
     return all / gpu_multiprocessors(self);
 }
 
+double gpu_multiprocessor_int8_tops(const gpu_device *self) {
+    double all = self->as ? self->as->int8_tops : self->facts.int8_tops;
+    return all / gpu_multiprocessors(self);
+}
+
 void *gpu_function(const gpu_device *self, int family, int kernel) {
     return self->loaded[family].functions ? self->loaded[family].functions[kernel] : NULL;
 }

@@ -192,6 +192,8 @@ size_t gpu_shared_bytes(const gpu_device *device);
 int gpu_blocks_held(const gpu_device *device, size_t shared, int most);
 /* TFLOP/s of a multiprocessor in bf16 with sums of fp32; 0: not known. */
 double gpu_multiprocessor_tflops(const gpu_device *device);
+/* TOP/s of a multiprocessor in 8-bit integers; 0: not known. */
+double gpu_multiprocessor_int8_tops(const gpu_device *device);
 
 /* x and y are blocks, x a multiple of cluster; cluster 0 is 1. */
 typedef struct gpu_grid {

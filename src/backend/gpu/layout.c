@@ -16,8 +16,16 @@ static int packed_columns(const matrix *m) {
 }
 
 /* The kernels' number for a format, -1: this file has no layout for it. */
-static int type_of(weight_type type) {
-    return type == WEIGHT_F32 ? GPU_WEIGHT_F32 : type == WEIGHT_BF16 ? GPU_WEIGHT_BF16 : -1;
+static int type_of(const matrix *m) {
+    if (m->input == INPUT_INT8) return m->type == WEIGHT_INT8_ROW ? GPU_WEIGHT_INT8X8 : -1;
+    return m->type == WEIGHT_F32 ? GPU_WEIGHT_F32 : m->type == WEIGHT_BF16 ? GPU_WEIGHT_BF16 : -1;
+}
+
+/* A column's bytes in an atom. */
+enum { ATOM_ROW = GPU_ATOM_BYTES / 8 };
+
+static int atoms_of(const matrix *m) {
+    return ((int)weight_row_bytes(&weight_formats[m->type], m->k) + ATOM_ROW - 1) / ATOM_ROW;
 }
 
 gpu_weights gpu_weights_of(const matrix *m) {
@@ -25,8 +33,8 @@ gpu_weights gpu_weights_of(const matrix *m) {
                          .scales = m->scales,
                          .columns = packed_columns(m),
                          .k = m->k,
-                         .blocks = (m->k + GPU_ATOM_K - 1) / GPU_ATOM_K,
-                         .type = type_of(m->type)};
+                         .blocks = m->type == WEIGHT_F32 ? ceil_div(m->k, GPU_ATOM_K) : atoms_of(m),
+                         .type = type_of(m)};
 }
 
 gpu_row_order gpu_row_order_of(const matrix *m) {
@@ -46,7 +54,7 @@ gpu_row_order gpu_row_order_of(const matrix *m) {
 size_t gpu_column_bytes(const matrix *m) {
     if (m->raw) return weight_row_bytes(&weight_formats[m->type], m->k);
     return m->type == WEIGHT_F32 ? (size_t)round_up(m->k, 4) * sizeof(float)
-                                 : (size_t)round_up(m->k, GPU_ATOM_K) * sizeof(bf16);
+                                 : (size_t)atoms_of(m) * ATOM_ROW;
 }
 
 size_t gpu_matrix_bytes(const device *device, const matrix *m) {

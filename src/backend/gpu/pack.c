@@ -20,21 +20,21 @@ size_t gpu_matrix_scratch(const device *device, const matrix *m) {
     return 8 * weight_row_bytes(&weight_formats[m->type], m->k);
 }
 
-/* Eight columns of bf16 from `out` on, the 16 bytes k/8 of a column where the layout has them. */
-static void pack_atoms(const bf16 *rows, int count, int k, int layout, char *out) {
-    int blocks = (k + GPU_ATOM_K - 1) / GPU_ATOM_K;
+/* Eight columns of `bytes` bytes from `out` on, 16 of a column where the layout has them. */
+static void pack_atoms(const char *rows, int count, int bytes, int layout, char *out) {
+    int blocks = ceil_div(bytes, GPU_ATOM_BYTES / 8);
     for (int column = 0; column < 8; column++) {
-        const bf16 *from = rows + (size_t)column * (size_t)k;
+        const char *from = rows + (size_t)column * (size_t)bytes;
         for (int i = 0; i < blocks * 8; i++) {
             char *unit = layout == GPU_LAYOUT_LANES ? out + column * 16 + (size_t)i * GPU_UNIT * 16
                                                     : out + column * 128 + (size_t)(i / 8) * GPU_ATOM_BYTES +
                                                           ((i ^ column) & 7) * 16;
-            int left = column < count ? k - i * 8 : 0;
-            if (left >= 8) {
-                memcpy(unit, from + i * 8, 16);
+            int left = column < count ? bytes - i * 16 : 0;
+            if (left >= 16) {
+                memcpy(unit, from + i * 16, 16);
             } else {
                 memset(unit, 0, 16);
-                if (left > 0) memcpy(unit, from + i * 8, (size_t)left * sizeof(bf16));
+                if (left > 0) memcpy(unit, from + i * 16, (size_t)left);
             }
         }
     }
@@ -87,7 +87,7 @@ static int pack_groups(gpu_device *self, const matrix *m, int first, int count, 
         if (m->type == WEIGHT_F32)
             pack_floats(scratch, rows, m->k, group_bytes / 8, out);
         else
-            pack_atoms(scratch, rows, m->k, layout, out);
+            pack_atoms(scratch, rows, (int)weight_row_bytes(&weight_formats[m->type], m->k), layout, out);
     }
     size_t from = (size_t)first * group_bytes, end = from + (size_t)count * group_bytes,
            all = gpu_matrix_bytes(&self->base, m);

@@ -140,7 +140,7 @@ typedef struct gpu_facts {
     char reason[256];                      /* why it cannot be used; "": it can                             */
     size_t shared_bytes;                   /* most shared memory a block may have                           */
     size_t multiprocessor_shared_bytes;    /* that its blocks have together; 0: not known                   */
-    double bf16_tflops;                    /* as gpu_card's, for heuristics; 0: not known                   */
+    double bf16_tflops, int8_tops;         /* as gpu_card's, for heuristics; 0: not known                   */
     int overlap;                           /* 1: launches may start early (gpu_launch.overlap)              */
     int integrated;                        /* 1: its memory is the host's, and allocate_host gives memory
                                               that kernels reach at the same address                        */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "backend/gpu/cuda/attention/attention_joined.h"
+#include "backend/gpu/cuda/product/int8.h"
 #include "backend/gpu/cuda/product/some.h"
 #include "backend/gpu/cuda/resident/portable/resident_mma.h"
 #include "backend/gpu/kernels/args.h"
@@ -33,7 +34,8 @@ EMU_DYNAMIC_NAMES(X)
 
 /* Where a fiber waits. */
 typedef enum stop_kind {
-    STOP_END, STOP_COUNT, STOP_BLOCK, STOP_WARP, STOP_SHUFFLE, STOP_MOST, STOP_LOAD, STOP_MMA
+    STOP_END, STOP_COUNT, STOP_BLOCK, STOP_WARP, STOP_SHUFFLE, STOP_MOST, STOP_LOAD, STOP_MMA,
+    STOP_MMA_INT8
 } stop_kind;
 
 typedef struct copy {
@@ -361,6 +363,26 @@ static void run_mma(thread *warp) {
     }
 }
 
+/* As run_mma's numbers, but four of 8 bits in a register: k 4t … 4t + 3 and these + 16. */
+static void run_mma_int8(thread *warp) {
+    static int8_t a[16][32], b[8][32];
+    for (int l = 0; l < EMU_WARP; l++) {
+        const mma_in *in = warp[l].in;
+        const int g = l / 4, t = l % 4 * 4;
+        for (int s = 0; s < 2; s++) {
+            memcpy(&a[g][16 * s + t], &in->a[2 * s], 4);
+            memcpy(&a[g + 8][16 * s + t], &in->a[2 * s + 1], 4);
+            memcpy(&b[g][16 * s + t], &in->b[s], 4);
+        }
+    }
+    for (int l = 0; l < EMU_WARP; l++) {
+        int32_t *c = warp[l].out;
+        const int row = emu.fault == EMU_WRONG_ROWS ? l / 4 + 8 : l / 4, column = l % 4 * 2;
+        for (int i = 0; i < 4; i++)
+            for (int k = 0; k < 32; k++) c[i] += a[i / 2 ? row ^ 8 : row][k] * b[column + i % 2][k];
+    }
+}
+
 static void run_collective(thread *warp, const thread *first) {
     if (first->stop >= STOP_LOAD && first->mask != UINT32_MAX)
         fail_at(first->file, first->line, "a matrix instruction without the whole warp");
@@ -368,6 +390,7 @@ static void run_collective(thread *warp, const thread *first) {
     if (first->stop == STOP_MOST) run_most(warp, first->mask);
     if (first->stop == STOP_LOAD) run_load(warp);
     if (first->stop == STOP_MMA) run_mma(warp);
+    if (first->stop == STOP_MMA_INT8) run_mma_int8(warp);
 }
 
 void emu_block_wait(const char *file, int line) {
@@ -400,6 +423,10 @@ void emu_await(const uint64_t *count, uint64_t target, const char *file, int lin
 void emu_mma(float *c, const uint32_t *a, const uint32_t *b, int k, const char *file, int line) {
     const mma_in in = {a, b, k};
     stop(STOP_MMA, UINT32_MAX, file, line, &in, c);
+}
+void emu_mma_int8(int32_t *c, const uint32_t *a, const uint32_t *b, const char *file, int line) {
+    const mma_in in = {a, b, 32};
+    stop(STOP_MMA_INT8, UINT32_MAX, file, line, &in, c);
 }
 
 /* ---- addresses in shared memory, copies into it -------------------------------------------------------- */

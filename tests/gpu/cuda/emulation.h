@@ -43,8 +43,8 @@ enum { EMU_WARP = 32, EMU_MOST_THREADS = 1024, EMU_MOST_SHARED = 227 << 10, EMU_
 #define EMU_ARGUMENTS(X)                                                                                    \
     X(gpu_linear) X(gpu_linear_parts) X(gpu_norm) X(gpu_patches) X(gpu_text) X(gpu_image_attention)         \
     X(gpu_cache_attention) X(gpu_activate) X(gpu_add) X(gpu_rope_cache) X(gpu_softmax) X(gpu_attend)        \
-    X(gpu_some) X(gpu_joined_attention) X(gpu_raw) X(gpu_roof_work) X(gpu_guide) X(gpu_generate)       \
-    X(gpu_resident_mma)
+    X(gpu_some) X(gpu_joined_attention) X(gpu_raw) X(gpu_roof_work) X(gpu_guide) X(gpu_generate)            \
+    X(gpu_int8_product) X(gpu_int8_rows) X(gpu_resident_mma)
 
 /* ---- for kernels (instructions.cuh) -------------------------------------------------------------------- */
 
@@ -67,6 +67,8 @@ int emu_most(uint32_t mask, int x, const char *file, int line);
 void emu_load_matrix(uint32_t *r, int matrices, int transposed, uint32_t at, const char *file, int line);
 /* c += A 16 x k · B k x 8, k 8 or 16. */
 void emu_mma(float *c, const uint32_t *a, const uint32_t *b, int k, const char *file, int line);
+/* The same with 8-bit integers, k 32. */
+void emu_mma_int8(int32_t *c, const uint32_t *a, const uint32_t *b, const char *file, int line);
 
 uint32_t emu_shared_address(const void *p);
 /* `bytes` bytes of shared memory, aligned to as many. */

@@ -28,6 +28,7 @@
 
 struct __align__(8) uint2 { unsigned x, y; };
 struct __align__(16) uint4 { unsigned x, y, z, w; };
+struct __align__(8) int2 { int x, y; };
 struct __align__(8) float2 { float x, y; };
 struct __align__(16) float4 { float x, y, z, w; };
 
@@ -36,6 +37,7 @@ struct __align__(16) float4 { float x, y, z, w; };
 
 static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+static inline int2 make_int2(int x, int y) { return {x, y}; }
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
@@ -54,6 +56,8 @@ static inline uint32_t __float_as_uint(float x) {
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
+static inline float __int2float_rn(int x) { return (float)x; }
+static inline int __float2int_rn(float x) { return (int)nearbyintf(x); }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 #define __expf(x) expf(x)                  /* glibc has the name, but no function                           */
 static inline float __fdividef(float a, float b) { return a / b; }
@@ -152,5 +156,9 @@ DEV void mma16(float (&c)[4], const u32 *a, u32 b0, u32 b1, EMU_HERE) {
     emu_mma(c, a, b, 16, file, line);
 }
 DEV void mma8(float (&c)[4], const u32 *a, u32 b0, EMU_HERE) { emu_mma(c, a, &b0, 8, file, line); }
+DEV void mma32_int8(int (&c)[4], const u32 *a, u32 b0, u32 b1, EMU_HERE) {
+    const u32 b[2] = {b0, b1};
+    emu_mma_int8(c, a, b, file, line);
+}
 
 #endif

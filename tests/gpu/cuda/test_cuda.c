@@ -67,9 +67,10 @@ static void test_refused(void **state) {
 
 static void test_goldens(void **state) {
     static const golden_case cases[] = {
-        {GOLDEN "/model/pi05_odd.safetensors", OPENPI_BF16, "sm_86"},
-        {GOLDEN "/model/pi05_odd.safetensors", OPENPI_F32, "sm_90"},
-        {GOLDEN "/model/pi0_odd.safetensors", OPENPI_BF16, "sm_80"},
+        {GOLDEN "/model/pi05_odd.safetensors", OPENPI_BF16, "sm_86", NULL},
+        {GOLDEN "/model/pi05_odd.safetensors", OPENPI_F32, "sm_90", NULL},
+        {GOLDEN "/model/pi0_odd.safetensors", OPENPI_BF16, "sm_80", NULL},
+        {GOLDEN "/model/pi0_odd.safetensors", OPENPI_BF16, "sm_86", "int8x8"},
     };
     (void)state;
     check_goldens(cases, sizeof cases / sizeof *cases, "cuda/portable");
@@ -90,7 +91,7 @@ static void test_faults(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         set_up(NULL);
         fake->set_fault((int)cases[i].fault, cases[i].n);
-        verify_row row = verify(GOLDEN "/model/pi05_odd.safetensors", OPENPI_BF16);
+        verify_row row = verify(GOLDEN "/model/pi05_odd.safetensors", OPENPI_BF16, NULL);
         if (row.result != VERIFY_FAIL) fail_msg("case %zu passes", i);
     }
 }

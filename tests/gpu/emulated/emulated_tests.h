@@ -196,11 +196,12 @@ static void test_lost(void **state) {
 
 /* ---- goldens ------------------------------------------------------------------------------------------- */
 
-static verify_row verify(const char *path, openpi_dtype dtype) {
+static verify_row verify(const char *path, openpi_dtype dtype, const char *formats) {
     verify_options options = VERIFY_OPTIONS_INIT;
     rows r = {0};
     options.device = EMULATED ":0";
     options.dtype = dtype;
+    options.formats = formats;
     options.batch_only = 1;
     must(verify_path(path, &options, rows_take, &r, &error));
     assert_int_equal(r.count, 1);
@@ -212,13 +213,14 @@ typedef struct golden_case {
     const char *path;
     openpi_dtype dtype;
     const char *architecture;
+    const char *formats;                   /* as openpi_engine_options.formats; NULL: none                 */
 } golden_case;
 
 static void check_goldens(const golden_case *cases, size_t count, const char *device) {
     for (size_t i = 0; i < count; i++) {
         int replays = fake->replays;
         snprintf(fake->architecture, sizeof fake->architecture, "%s", cases[i].architecture);
-        verify_row row = verify(cases[i].path, cases[i].dtype);
+        verify_row row = verify(cases[i].path, cases[i].dtype, cases[i].formats);
         if (row.result != VERIFY_OK) fail_msg("%s: %s", row.name, row.detail);
         assert_string_equal(row.device, device);
         if (cases[i].dtype == OPENPI_BF16) assert_true(fake->replays > replays);

@@ -78,9 +78,9 @@ static void test_refused(void **state) {
 
 static void test_goldens(void **state) {
     static const golden_case cases[] = {
-        {GOLDEN "/model/pi05_odd.safetensors", OPENPI_BF16, "gfx942"},
-        {GOLDEN "/model/pi05_odd.safetensors", OPENPI_F32, "gfx942"},
-        {GOLDEN "/model/pi0_odd.safetensors", OPENPI_BF16, "gfx950"},
+        {GOLDEN "/model/pi05_odd.safetensors", OPENPI_BF16, "gfx942", NULL},
+        {GOLDEN "/model/pi05_odd.safetensors", OPENPI_F32, "gfx942", NULL},
+        {GOLDEN "/model/pi0_odd.safetensors", OPENPI_BF16, "gfx950", NULL},
     };
     (void)state;
     check_goldens(cases, sizeof cases / sizeof *cases, "hip/mfma");
@@ -115,7 +115,7 @@ static void test_faults(void **state) {
         snprintf(fake->architecture, sizeof fake->architecture, "%s", cases[i].architecture);
         if (!cases[i].trouble) {
             fake->set_fault(cases[i].fault, cases[i].n);
-            verify_row row = verify(GOLDEN "/model/pi05_odd.safetensors", OPENPI_BF16);
+            verify_row row = verify(GOLDEN "/model/pi05_odd.safetensors", OPENPI_BF16, NULL);
             if (row.result != VERIFY_FAIL) fail_msg("case %zu passes", i);
             assert_string_equal(fake->trouble, "");
             continue;

@@ -289,7 +289,9 @@ static int read_facts(const cuda_library *library, int ordinal, gpu_facts *f, in
     f->integrated = ask_kindly(library, CUDA_DEVICE_INTEGRATED, device) > 0;
     const gpu_card *card =
         cuda_card_of(report->name, report->capability_major, report->capability_minor);
-    if (card) f->bf16_tflops = card->bf16_tflops * report->multiprocessors / card->multiprocessors;
+    if (!card) return 0;
+    f->bf16_tflops = card->bf16_tflops * report->multiprocessors / card->multiprocessors;
+    f->int8_tops = card->int8_tops * report->multiprocessors / card->multiprocessors;
     return 0;
 }
 

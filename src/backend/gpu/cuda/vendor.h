@@ -58,6 +58,8 @@ static inline int cuda_plain_weights(const gpu_linear *p) {
 static inline int cuda_tensor_legal(const gpu_linear *p) {
     return p->x_type == GPU_X_BF16 && p->weights.type == GPU_WEIGHT_BF16 && p->ldx % 8 == 0;
 }
+/* 1 where rows and weights become 8-bit integers. */
+static inline int cuda_int8_product(const gpu_linear *p) { return p->weights.type == GPU_WEIGHT_INT8X8; }
 /* 1 where rows of x do not follow each other: a norm that goes first puts them in order. */
 static inline int cuda_scattered(const gpu_linear *p) { return p->from.map || p->from.group; }
 

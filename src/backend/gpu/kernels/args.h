@@ -12,6 +12,7 @@
  *   bf16, GPU_LAYOUT_LANES  (AMD) the same bytes in units of 16 packed columns x 64 k, ordered
  *           [column/16][k/64][k/8][column]: what the 64 lanes of a wave give to a matrix instruction follows
  *           each other, 16 bytes a lane
+ *   int8    as bf16, but that 16 bytes are 16 of k, and an atom is 8 packed columns x 128 k
  *   fp32    [column][k rounded up to 4]
  *
  * What pads columns and k is zero. */
@@ -49,14 +50,18 @@ typedef struct gpu_ahead {
 
 /* Formats of weights that kernels read (ops/weights.h has what they mean). To add one: a number here, its
  * layout in pack.c, and a family that lists products with it. */
-enum { GPU_WEIGHT_F32, GPU_WEIGHT_BF16 };
+enum {
+    GPU_WEIGHT_F32,
+    GPU_WEIGHT_BF16,
+    GPU_WEIGHT_INT8X8,                     /* codes of 8 bits, for rows of 8 bits (INPUT_INT8)              */
+};
 
 typedef struct gpu_weights {
     const void *data;
     const float *scales;                   /* by logical row and then by k; NULL: the format has none       */
     int columns;                           /* packed, a multiple of 16                                      */
     int k;                                 /* logical                                                       */
-    int blocks;                            /* blocks of 64 k; bf16 only                                     */
+    int blocks;                            /* atoms along k: blocks of 64 k, of int8 128                    */
     int type;                              /* type of data                                                  */
 } gpu_weights;
 
@@ -90,7 +95,7 @@ typedef struct gpu_epilogue {
 
 enum { GPU_NORM_NONE, GPU_NORM_LAYER, GPU_NORM_RMS };
 
-enum { GPU_X_F32, GPU_X_BF16, GPU_X_PIXELS };
+enum { GPU_X_F32, GPU_X_BF16, GPU_X_PIXELS, GPU_X_INT8 };
 
 /* Every product x·Wᵀ: linear_simt and linear_rows take any type and shape, the others bf16. */
 typedef struct gpu_linear {
@@ -225,6 +230,7 @@ typedef struct gpu_raw {
     void *out;
     int k, columns, blocks, f32;
     gpu_row_order order;                   /* as packed                                                     */
+    int int8;                              /* 1: rows are codes of 8 bits                                   */
 } gpu_raw;
 
 /* roof_*: what the device can do at best. */

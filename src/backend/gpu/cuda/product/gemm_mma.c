@@ -1,37 +1,25 @@
 /* gemm_mma.cu: products of many rows on any tensor core. A norm goes first.
  *
- * The heuristic's tile and parts are those whose estimated time is least: waves of blocks over the
- * multiprocessors, each as long as its share of k. Large tiles read the fewest bytes a multiplication; k is
- * shared only where the tiles are fewer than the multiprocessors. */
-#include "backend/gpu/cuda/vendor.h"
-#include "backend/gpu/kernels/linear_parts.h"
+ * Here is also how gemm_mma.cuh's tiles are chosen, whatever their numbers. The heuristic's tile and parts
+ * are those whose estimated time is least: waves of blocks over the multiprocessors, each as long as its
+ * share of k. Large tiles read the fewest bytes a multiplication; k is shared only where the tiles are fewer
+ * than the multiprocessors. */
+#include "backend/gpu/cuda/product/gemm_mma.h"
 
 enum { LEAST_BLOCKS = 8, JOIN_THREADS = 256 };
 
-typedef struct tile {
-    gpu_kernel kernel;
-    int rows, columns, threads, stages;
-    int blocks;                            /* that a multiprocessor holds where shared memory is not short  */
-    size_t shared;
-    int products, cost;                    /* time of 64 k in the units below: at best, and on an H200      */
-    int in_place_of;                       /* the tile whose `blocks` a device must not hold; -1: none      */
-} tile;
-
-/* Times are in units of 16 rows x 8 columns x 64 k of a tensor core at its best: 4.3 ns of a multiprocessor
- * of an H200. `percent`: what a tile takes of that, above 100 where shared memory or the second-level cache
- * is the limit. Fitted on that card with --path portable and 3 cameras. Of the tiles with two stages nothing
- * was measured: they have what their bytes from the second-level cache take of the others' 39 GB/s a
- * multiprocessor. */
-#define TILE_OF(name, rows, columns, threads, stages, blocks, percent, in_place_of)                       \
-    {{name, 1, 0}, rows, columns, threads, stages, blocks, (size_t)(stages) * (rows + columns) * 128,     \
-     rows / 16 * (columns / 8), rows / 16 * (columns / 8) * percent / 100, in_place_of}
+/* Times are in units of 16 rows x 8 columns x 64 k of a tensor core at its best (of int8 128 k): 4.3 ns of a
+ * multiprocessor of an H200. `percent`: what a tile takes of that, above 100 where shared memory or the
+ * second-level cache is the limit. Fitted on that card with --path portable and 3 cameras. Of the tiles with
+ * two stages nothing was measured: they have what their bytes from the second-level cache take of the others'
+ * 39 GB/s a multiprocessor. */
 #define TILE(rows, columns, threads, stages, blocks, percent) \
-    TILE_OF("gemm_mma_" #rows "_" #columns, rows, columns, threads, stages, blocks, percent, -1)
+    GEMM_TILE("gemm_mma_" #rows "_" #columns, rows, columns, threads, stages, blocks, percent, -1, 0)
 #define TILE_2(rows, columns, threads, blocks, percent, in_place_of) \
-    TILE_OF("gemm_mma_" #rows "_" #columns "_2", rows, columns, threads, 2, blocks, percent, in_place_of)
+    GEMM_TILE("gemm_mma_" #rows "_" #columns "_2", rows, columns, threads, 2, blocks, percent, in_place_of, 0)
 
 enum { LARGEST = 0, WIDE = 1, NARROW = 2, SMALL = 5, TILES = 10, JOIN = TILES };
-static const tile tiles[] = {
+static const gemm_tile tiles[] = {
     TILE(160, 256, 256, 3, 1, 100),
     TILE(128, 256, 256, 4, 1, 108),
     TILE(160, 128, 256, 5, 1, 140),
@@ -49,63 +37,94 @@ static const tile tiles[] = {
  * its arrival. */
 enum { AROUND = 700, A_JOIN = 1500, ARRIVAL = 600 };
 
-/* TFLOP/s of a multiprocessor of that card, as gpu_multiprocessor_tflops gives them. */
-static const double fitted_tflops = 650.0 / 132;
+static gemm_numbers bf16_of(const gpu_device *device) {
+    return (gemm_numbers){tiles, TILES, SMALL, JOIN, gpu_multiprocessor_tflops(device), 650.0 / 132};
+}
 
 /* Blocks that a multiprocessor holds at once; 0: the tile is not for this device. */
-static int held(const gpu_device *device, const tile *t) {
-    const tile *other = t->in_place_of < 0 ? NULL : &tiles[t->in_place_of];
+static int held(const gpu_device *device, const gemm_numbers *n, const gemm_tile *t) {
+    const gemm_tile *other = t->in_place_of < 0 ? NULL : &n->tiles[t->in_place_of];
     if (other && gpu_blocks_held(device, other->shared, other->blocks) == other->blocks) return 0;
     return gpu_blocks_held(device, t->shared, t->blocks);
 }
 
-/* 64 k of a block, where the multiprocessor has no other: products take longer where tensor cores are slower;
- * caches are taken for as quick everywhere. */
-static double step_of(const gpu_device *device, const tile *t) {
-    const double tflops = gpu_multiprocessor_tflops(device),
-                 products = tflops > 0 ? t->products * fitted_tflops / tflops : t->products;
+/* A stage of a block, where the multiprocessor has no other: products take longer where tensor cores are
+ * slower; caches are taken for as quick everywhere. */
+static double step_of(const gemm_numbers *n, const gemm_tile *t) {
+    const double products = n->rate > 0 ? t->products * n->fitted_rate / n->rate : t->products;
     return products > t->cost ? products : t->cost;
 }
 
-static int tiles_of(const tile *t, int rows, const gpu_linear *p) {
+static int tiles_of(const gemm_tile *t, int rows, const gpu_linear *p) {
     return ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns);
 }
 
-static double time_of(const gpu_device *device, const tile *t, int rows, const gpu_linear *p, int parts) {
+static double time_of(const gpu_device *device, const gemm_numbers *n, const gemm_tile *t, int rows,
+                      const gpu_linear *p, int parts) {
     int multiprocessors = gpu_multiprocessors(device), blocks = tiles_of(t, rows, p) * parts,
-        places = multiprocessors * held(device, t),
+        places = multiprocessors * held(device, n, t),
         together = ceil_div(least(blocks, places), multiprocessors);
-    double step = step_of(device, t) * together, arrives = (double)ARRIVAL / (t->stages - 1),
+    double step = step_of(n, t) * together, arrives = (double)ARRIVAL / (t->stages - 1),
            wave = ceil_div(p->k_blocks, parts) * (step > arrives ? step : arrives) + AROUND,
            sums = 4e-3 * rows * p->weights.columns * parts / multiprocessors;
     return ceil_div(blocks, places) * wave + (parts > 1 ? A_JOIN + sums : 0);
 }
 
-typedef struct usual {
-    int tile, parts;
-} usual;
-
-/* k is shared while the tiles leave multiprocessors idle, and a part has some blocks of 64 k. */
-static int most_parts(const gpu_device *device, const tile *t, int rows, const gpu_linear *p) {
+/* k is shared while the tiles leave multiprocessors idle, and a part has some stages. 0: not for this
+ * device. */
+static int most_parts(const gpu_device *device, const gemm_numbers *n, const gemm_tile *t, int rows,
+                      const gpu_linear *p) {
     int blocks = tiles_of(t, rows, p);
+    if (!held(device, n, t)) return 0;
     if (blocks >= gpu_multiprocessors(device)) return 1;
     int parts = least(GPU_MOST_PARTS, ceil_div(2 * gpu_multiprocessors(device), blocks));
     return p->k_blocks < 2 * LEAST_BLOCKS ? 1 : least(parts, p->k_blocks / LEAST_BLOCKS);
 }
 
-static usual usual_choice(const gpu_device *device, int rows, const gpu_linear *p) {
-    usual best = {SMALL, 1};
-    double least_time = time_of(device, &tiles[SMALL], rows, p, 1);
-    for (int t = 0; t < TILES; t++) {
-        int most = held(device, &tiles[t]) ? most_parts(device, &tiles[t], rows, p) : 0;
+gemm_usual gemm_mma_usual(const gpu_device *device, const gemm_numbers *n, int rows, const gpu_linear *p) {
+    gemm_usual best = {n->small, 1};
+    double least_time = time_of(device, n, &n->tiles[n->small], rows, p, 1);
+    for (int t = 0; t < n->count; t++) {
+        int most = most_parts(device, n, &n->tiles[t], rows, p);
         for (int parts = 1; parts <= most; parts++) {
-            double time = time_of(device, &tiles[t], rows, p, parts);
+            double time = time_of(device, n, &n->tiles[t], rows, p, parts);
             if (time >= least_time) continue;
             least_time = time;
-            best = (usual){t, parts};
+            best = (gemm_usual){t, parts};
         }
     }
     return best;
+}
+
+void gemm_mma_add(const gpu_device *device, const gemm_numbers *n, const gpu_task *task, gemm_usual usual,
+                  gpu_choice choice, gpu_choices *to) {
+    const int rank = choice.rank;
+    for (int t = 0; t < n->count; t++) {
+        int most = most_parts(device, n, &n->tiles[t], task->rows, &task->product);
+        for (int parts = 1; parts <= most; parts++) {
+            choice.rank = t == usual.tile && parts == usual.parts ? rank : GPU_RANK_NEVER;
+            choice.kernel = t;
+            choice.count = parts > 1 ? parts : 0;
+            gpu_choices_add(to, choice);
+        }
+    }
+}
+
+void gemm_mma_emit(gpu_issue *issue, const gemm_numbers *n, int rows, const gpu_choice *choice,
+                   gpu_linear_parts *parts, const void *arguments, size_t bytes) {
+    const gemm_tile *t = &n->tiles[choice->kernel];
+    const gpu_linear *p = &parts->linear;
+    size_t sums = (size_t)p->capacity * (size_t)p->weights.columns;
+    parts->parts = choice->count ? choice->count : 1;
+    if (parts->parts > 1)
+        parts->sums = gpu_work_take(issue, (size_t)parts->parts * sums * sizeof *parts->sums);
+    gpu_grid grid = {.x = ceil_div(rows, t->rows),
+                     .y = ceil_div(p->weights.columns, t->columns) * parts->parts,
+                     .threads = t->threads,
+                     .shared = t->shared};
+    gpu_grid join = {.x = ceil_div((int)(sums / 4), JOIN_THREADS), .y = 1, .threads = JOIN_THREADS};
+    gpu_emit(issue, choice->kernel, grid, arguments, bytes);
+    if (parts->parts > 1) gpu_emit(issue, n->join, join, arguments, bytes);
 }
 
 /* Numbers between products as bf16 + bf16, over W twice; few rows have kernels of their own for that. */
@@ -122,38 +141,22 @@ static int usual_norm(const gpu_device *device, const gpu_task *task) {
 
 static void gemm_mma_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_linear *p = &task->product;
+    const gemm_numbers bf16 = bf16_of(device);
     if (task->kind == GPU_PRODUCT_CHAIN) gemm_mma_list_chain(task, to);
     if (task->kind != GPU_PRODUCT || !cuda_tensor_legal(p)) return;
-    usual usual = usual_choice(device, task->rows, p);
+    gemm_usual usual = gemm_mma_usual(device, &bf16, task->rows, p);
     for (int i = 0; i < gpu_norms_first(p); i++) {
-        int norm = gpu_norm_first(p, i);
+        int norm = gpu_norm_first(p, i),
+            rank = norm == usual_norm(device, task) ? RANK_GEMM_MMA : GPU_RANK_NEVER;
         if (cuda_scattered(p) && !norm) continue;
-        for (int t = 0; t < TILES; t++) {
-            int most = held(device, &tiles[t]) ? most_parts(device, &tiles[t], task->rows, p) : 0;
-            for (int parts = 1; parts <= most; parts++) {
-                int taken = t == usual.tile && parts == usual.parts && norm == usual_norm(device, task);
-                gpu_choices_add(to, (gpu_choice){.rank = taken ? RANK_GEMM_MMA : GPU_RANK_NEVER,
-                                                 .kernel = t,
-                                                 .count = parts > 1 ? parts : 0,
-                                                 .norm = norm});
-            }
-        }
+        gemm_mma_add(device, &bf16, task, usual, (gpu_choice){.rank = rank, .norm = norm}, to);
     }
 }
 
 static void gemm_mma_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
-    const tile *t = &tiles[choice->kernel];
-    gpu_linear_parts a = {.linear = task->product, .parts = choice->count ? choice->count : 1};
-    const gpu_linear *p = &a.linear;
-    size_t sums = (size_t)p->capacity * (size_t)p->weights.columns;
-    if (a.parts > 1) a.sums = gpu_work_take(issue, (size_t)a.parts * sums * sizeof *a.sums);
-    gpu_grid grid = {.x = ceil_div(task->rows, t->rows),
-                     .y = ceil_div(p->weights.columns, t->columns) * a.parts,
-                     .threads = t->threads,
-                     .shared = t->shared};
-    gpu_grid join = {.x = ceil_div((int)(sums / 4), JOIN_THREADS), .y = 1, .threads = JOIN_THREADS};
-    gpu_emit(issue, choice->kernel, grid, &a, sizeof a);
-    if (a.parts > 1) gpu_emit(issue, JOIN, join, &a, sizeof a);
+    const gemm_numbers bf16 = bf16_of(gpu_device_of(issue));
+    gpu_linear_parts a = {.linear = task->product};
+    gemm_mma_emit(issue, &bf16, task->rows, choice, &a, &a, sizeof a);
 }
 
 const gpu_family gpu_family_gemm_mma = {

@@ -33,6 +33,7 @@ static int kernel_of(const gpu_task *task) {
 static void pointwise_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     int kernel = kernel_of(task);
     (void)device;
+    if (task->kind == GPU_PACK && task->pack.int8) return;
     if (kernel >= 0) gpu_choices_add(to, (gpu_choice){.rank = RANK_SIMT, .kernel = kernel});
 }
 

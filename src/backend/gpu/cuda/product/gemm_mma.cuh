@@ -1,0 +1,484 @@
+/* Products of many rows on any tensor core since sm_80, of bf16 (gemm_mma.cu) or of 8-bit integers
+ * (gemm_mma_int8.cu): x·Wᵀ by mma.sync, fed by cp.async.
+ *
+ * A block makes BM rows x BN packed columns (gemm_mma_BM_BN), 128 bytes of k at a time (64 of bf16, 128 of
+ * int8) through STAGES stages of shared memory:
+ *
+ *            BN columns (W: whole atoms, as stored)         warps side by side, each WM x WN:
+ *          +------------------+                             WM/16 x WN/8 tiles of m16n8k16 or k32
+ *   BM     |                  |
+ *   rows   |      sums        |   stage = x [BM][128 bytes] + W [BN][128 bytes], both in the atom's swizzle
+ *          +------------------+
+ *
+ *   pipeline a stage is four steps of 32 bytes. While a warp multiplies a step's fragments it loads those of
+ *            the next step: x's in place, each once its last product is issued; W's into a second set. Before
+ *            the last step of a stage all warps meet, so that its slot is free and the next stage is there;
+ *            the copies for the slot are issued between the products of the next stage's first three steps.
+ *   parts    gpu_linear_parts.parts blocks may share the k of a tile. Each stores its sums, and a kernel
+ *            adds them in the order of the parts and runs the epilogue (join).
+ *   blocks   BM/WM · BN/WN warps; grid = rows / BM x (columns / BN · parts)
+ *   legal    rows of x are whole 16 bytes, no row map on x; any epilogue. The norm, where there is one, is a
+ *            kernel of its own before this one. k beyond ldx comes in as zeros; rows beyond *count and
+ *            columns beyond the last repeat the last one, and nobody stores their sums. Where x has more k
+ *            blocks than W (the two parts of a pixel), W repeats.
+ *   early    before wait_before(): W of the first stages and the scales of its columns, after start_next() */
+#ifndef KERNELS_CUDA_GEMM_MMA_CUH
+#define KERNELS_CUDA_GEMM_MMA_CUH
+
+#include "backend/gpu/cuda/bounds.cuh"
+#include "backend/gpu/kernels/linear_parts.h"
+#include "pairs.cuh"
+
+/* What is multiplied: an element of x, the k of a stage (128 bytes), the sums, a pair of them, the matrix
+ * instruction. SCALED: sums become outputs by a scale of the row and one of the column. */
+struct bf16_numbers {
+    typedef u16 element;
+    typedef float sum;
+    typedef float2 pair;
+    enum { K = 64, SCALED = 0 };
+    DEV void multiply(float (&c)[4], const u32 *a, u32 b0, u32 b1) { mma16(c, a, b0, b1); }
+    DEV float2 pair_of(float a, float b) { return make_float2(a, b); }
+};
+struct int8_numbers {
+    typedef int8_t element;
+    typedef int sum;
+    typedef int2 pair;
+    enum { K = 128, SCALED = 1 };
+    DEV void multiply(int (&c)[4], const u32 *a, u32 b0, u32 b1) { mma32_int8(c, a, b0, b1); }
+    DEV int2 pair_of(int a, int b) { return make_int2(a, b); }
+};
+
+/* What a tile decides at compile time: numbers, rows and columns of a block and of a warp, stages of the
+ * ring. Behind the ring lie the scales of SCALED numbers: of the block's rows, then of its columns. */
+template <class NUMBERS, int BM_, int BN_, int WM_, int WN_, int STAGES_> struct mma_tile : NUMBERS {
+    enum {
+        BM = BM_, BN = BN_, WM = WM_, WN = WN_, STAGES = STAGES_,
+        THREADS = (BM / WM) * (BN / WN) * 32,
+        MI = WM / 16, NI = WN / 8,         /* m16n8 tiles of a warp                                         */
+        X_COPIES = BM * 8 / THREADS,       /* copies of 16 bytes for a thread and stage                     */
+        W_COPIES = BN * 8 / THREADS, COPIES = X_COPIES + W_COPIES,
+        STAGE = (BM + BN) * 128,
+    };
+    static_assert(STAGES * STAGE >= THREADS / 32 * 16 * (WN + 8) * 4, "store_sums has its place in the ring");
+    static_assert(X_COPIES * THREADS == BM * 8 && W_COPIES * THREADS == BN * 8 && MI >= 2, "whole copies");
+};
+
+/* Where a thread's copies of a stage come from and go to. */
+template <class T> struct mma_source {
+    const typename T::element *x;          /* the thread's 16 bytes of a row                                */
+    const char *w;                         /* its 16 bytes of an atom                                       */
+    u32 x_at[T::X_COPIES];                 /* elements to its rows                                          */
+    u32 w_at[T::W_COPIES];                 /* atoms to its groups of columns                                */
+    int left, w_blocks, slot;              /* left: elements of a row from the thread's first on            */
+};
+
+/* One of the COPIES of the stage of K from block kb on, into the ring's place at. `there` 0: zeros, which
+ * nobody reads. */
+template <class T> DEV void copy_one(const mma_source<T> &s, u32 at, int kb, int there, int i) {
+    if (i < T::X_COPIES) {
+        copy16(at + s.slot + i * (T::THREADS * 16), s.x + (s.x_at[i] + kb * T::K),
+               there && kb * T::K < s.left);
+    } else {
+        const int n = i - T::X_COPIES, wb = kb >= s.w_blocks ? kb - s.w_blocks : kb;
+        copy16(at + T::BM * 128 + threadIdx.x * 16 + n * (T::THREADS * 16),
+               s.w + (size_t)(s.w_at[n] + wb) * GPU_ATOM_BYTES, there);
+    }
+}
+
+/* W of the stages that are asked for before the products begin. */
+template <class T> DEV void copy_first_w(const mma_source<T> &s, u32 ring, int first, int blocks) {
+#pragma unroll
+    for (int stage = 0; stage < T::STAGES - 1; stage++)
+#pragma unroll
+        for (int i = T::X_COPIES; i < T::COPIES; i++)
+            copy_one<T>(s, ring + stage * T::STAGE, stage < blocks ? first + stage : first, stage < blocks,
+                        i);
+}
+
+template <class T> struct mma_fragments {
+    u32 x[T::MI][4], w[2][T::NI / 2][4];
+};
+
+/* The products of a step, whose W is in set `now`; from `xs` and `ws` come the next step's fragments.
+ * between(i) is called after the products of row tile i. */
+template <class T, class F>
+DEV void multiply_step(typename T::sum (&sum)[T::MI][T::NI][4], mma_fragments<T> &f, int now, u32 xs, u32 ws,
+                       F between) {
+    enum { LOADS = T::NI / 2, EACH = (LOADS + T::MI - 2) / (T::MI - 1) };
+#pragma unroll
+    for (int i = 0; i < T::MI; i++) {
+#pragma unroll
+        for (int j = 0; j < T::NI; j++)
+            T::multiply(sum[i][j], f.x[i], f.w[now][j / 2][j % 2 * 2], f.w[now][j / 2][j % 2 * 2 + 1]);
+        load_matrix4(f.x[i], xs + i * 2048);
+#pragma unroll
+        for (int j = i * EACH; j < (i + 1) * EACH && j < LOADS; j++)
+            load_matrix4(f.w[now ^ 1][j], ws + j * 2048);
+        between(i);
+    }
+}
+
+/* From the warp's sums to outputs; its tile begins at row m, packed column n. 16 rows of sums at a time go
+ * through the warp's own shared memory, and a loop takes one epilogue after the other: 40 copies of the
+ * epilogue in a row, one for each pair of sums, would not fit the instruction cache. */
+template <class T>
+DEV void store_sums(const gpu_epilogue &e, float *box, const float (&sum)[T::MI][T::NI][4], int m, int n,
+                    int rows, int columns, int lane) {
+    enum { PITCH = T::WN + 8, QUARTERS = T::WN / 4 };
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll 1
+    for (int i = 0; i < T::MI; i++) {
+#pragma unroll
+        for (int k = 0; k < T::MI; k++)
+            if (k == i)
+#pragma unroll
+                for (int j = 0; j < T::NI; j++) {
+                    float *to = box + g * PITCH + j * 8 + 2 * t;
+                    *(float2 *)to = make_float2(sum[k][j][0], sum[k][j][1]);
+                    *(float2 *)(to + 8 * PITCH) = make_float2(sum[k][j][2], sum[k][j][3]);
+                }
+        __syncwarp();
+#pragma unroll 1
+        for (int item = lane; item < 16 * QUARTERS; item += 32) {
+            const int row = item / QUARTERS, q = item % QUARTERS, r = m + i * 16 + row,
+                      column = n + q / 4 * GPU_UNIT;
+            const float *from = box + row * PITCH + q / 4 * GPU_UNIT + 2 * (q & 3);
+            const float2 low = *(const float2 *)from, high = *(const float2 *)(from + 8);
+            if (r < rows && column < columns)
+                epilogue_unit(e, r, column / GPU_UNIT, q & 3, low.x, low.y, high.x, high.y);
+        }
+        __syncwarp();
+    }
+}
+
+/* A product into bf16 rows that follow each other, with a bias or without, an activation, or added to what
+ * is there: no question is asked twice. */
+template <class T>
+DEV void store_plain(const gpu_epilogue &e, const float (&sum)[T::MI][T::NI][4], int m, int n, int rows,
+                     int lane) {
+    const int g = lane >> 2, t = lane & 3, adds = e.kind == GPU_EPILOGUE_RESIDUAL, gelus = e.activation;
+#pragma unroll
+    for (int j = 0; j < T::NI; j++) {
+        const int o = n + j * 8 + 2 * t;
+        if (o >= e.n) continue;
+        const float2 bias = e.bias ? *(const float2 *)(e.bias + o) : make_float2(0, 0);
+        u16 *out = (u16 *)e.out + (size_t)(m + g) * e.n + o;
+#pragma unroll
+        for (int i = 0; i < 2 * T::MI; i++, out += (size_t)8 * e.n) {
+            float a = sum[i / 2][j][i % 2 * 2] + bias.x, b = sum[i / 2][j][i % 2 * 2 + 1] + bias.y;
+            if (m + i * 8 + g >= rows) continue;
+            if (gelus) a = gelu(a), b = gelu(b);
+            if (adds) {
+                const u32 before = __ldcg((const u32 *)out);
+                a += low_of(before), b += high_of(before);
+            }
+            *(u32 *)out = pack_bf16(a, b);
+        }
+    }
+}
+
+DEV int is_plain(const gpu_epilogue &e) {
+    int kind = e.kind == GPU_EPILOGUE_RESIDUAL ? !e.gate && e.activation == GPU_ACT_NONE
+                                               : e.kind == GPU_EPILOGUE_STORE && e.activation != GPU_ACT_SILU;
+    return kind && !e.f32 && !e.add && !e.split && !e.x_t && !e.to.map && !e.to.group && !(e.n & 1);
+}
+
+/* A gated product without bias into bf16, its rows one after the other. Neighbouring lanes trade the pairs of
+ * two units, so that a row's four lanes write 32 bytes that follow each other, a whole sector of memory. */
+template <class T>
+DEV void store_gated(const gpu_epilogue &e, const float (&sum)[T::MI][T::NI][4], int m, int n, int rows,
+                     int columns, int lane) {
+    const int g = lane >> 2, t = lane & 3, odd = t & 1, left = (columns - n) / 8;
+#pragma unroll
+    for (int i = 0; i < T::MI; i++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int r = m + i * 16 + h * 8 + g;
+            u16 *out = (u16 *)e.out + (size_t)r * e.n + n / 2;
+            u32 pair[T::NI / 2];
+#pragma unroll
+            for (int u = 0; u < T::NI / 2; u++)
+                pair[u] = pack_bf16(gelu(sum[i][2 * u][2 * h]) * sum[i][2 * u + 1][2 * h],
+                                    gelu(sum[i][2 * u][2 * h + 1]) * sum[i][2 * u + 1][2 * h + 1]);
+#pragma unroll
+            for (int u = 0; u + 1 < T::NI / 2; u += 2) {
+                const u32 got = __shfl_xor_sync(0xffffffffu, odd ? pair[u] : pair[u + 1], 1);
+                if (r < rows && 2 * (u + odd) < left)
+                    *(uint2 *)(out + (u + odd) * 8 + (t - odd) * 2) =
+                        odd ? make_uint2(got, pair[u + 1]) : make_uint2(pair[u], got);
+            }
+            if (T::NI / 2 & 1 && r < rows && T::NI - 2 < left)
+                *(u32 *)(out + (T::NI / 2 - 1) * 8 + 2 * t) = pair[T::NI / 2 - 1];
+        }
+}
+
+/* The sums of a part: to [rows][columns]. */
+template <class T>
+DEV void store_part(typename T::sum *to, const typename T::sum (&sum)[T::MI][T::NI][4], int m, int n,
+                    int rows, int columns, int lane) {
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int i = 0; i < T::MI; i++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int r = m + i * 16 + h * 8 + g;
+            if (r >= rows) continue;
+#pragma unroll
+            for (int j = 0; j < T::NI; j++)
+                if (n + j * 8 < columns)
+                    *(typename T::pair *)(to + (size_t)r * columns + n + j * 8 + 2 * t) =
+                        T::pair_of(sum[i][j][2 * h], sum[i][j][2 * h + 1]);
+        }
+}
+
+DEV int plain_gated(const gpu_epilogue &e, int columns) {
+    return e.kind == GPU_EPILOGUE_GATED && !e.bias && !e.f32 && !e.to.map && !e.to.group &&
+           e.n * 2 == columns && !(e.n & 3);
+}
+
+/* ---- scales -------------------------------------------------------------------------------------------- */
+
+/* The scale of a packed column, which is that of its row of W; 0: the column pads. */
+DEV float channel_scale(const gpu_linear &p, int column) {
+    const gpu_epilogue &e = p.epilogue;
+    const int second = column >> 3 & 1, i = column / GPU_UNIT * 8 + (column & 7);
+    int row = column, there = column < e.n;
+    if (e.kind == GPU_EPILOGUE_GATED) {
+        row = i + second * e.n_second;
+        there = i < e.n;
+    } else if (e.kind == GPU_EPILOGUE_QKV) {
+        const int head = min(column / e.head_columns, e.heads + 1), half = e.head_dim / 2,
+                  of_head = column - head * e.head_columns, j = of_head / GPU_UNIT * 8 + (column & 7);
+        row = head * e.head_dim + (head > e.heads ? of_head : j + second * half);
+        there = head > e.heads ? of_head < e.head_dim : j < half;
+    }
+    return there ? __ldg(p.weights.scales + row) : 0;
+}
+
+/* As ops.h has it: in fp32, in this order, nothing fused. */
+DEV float scaled(int sum, float row, float column) {
+    return __fmul_rn(__int2float_rn(sum), __fmul_rn(row, column));
+}
+
+/* From integers to numbers; `rows`, `columns`: the scales of the warp's. */
+template <class T>
+DEV void scale_sums(float (&y)[T::MI][T::NI][4], const int (&sum)[T::MI][T::NI][4], const float *rows,
+                    const float *columns, int lane) {
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int j = 0; j < T::NI; j++) {
+        const float2 column = *(const float2 *)(columns + j * 8 + 2 * t);
+#pragma unroll
+        for (int i = 0; i < T::MI; i++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const float row = rows[i * 16 + h * 8 + g];
+                y[i][j][2 * h] = scaled(sum[i][j][2 * h], row, column.x);
+                y[i][j][2 * h + 1] = scaled(sum[i][j][2 * h + 1], row, column.y);
+            }
+    }
+}
+
+/* What gemm does with sums that are numbers already. Note: called from there for bf16 as well, this makes
+ * other machine code of it. */
+template <class T>
+DEV void store_scaled(const gpu_epilogue &e, char *memory, const float (&y)[T::MI][T::NI][4], int m, int n,
+                      int rows, int columns, int warp, int lane) {
+    if (plain_gated(e, columns)) store_gated<T>(e, y, m, n, rows, columns, lane);
+    else if (is_plain(e)) store_plain<T>(e, y, m, n, rows, lane);
+    else {
+        __syncthreads();
+        store_sums<T>(e, (float *)memory + warp * (16 * (T::WN + 8)), y, m, n, rows, columns, lane);
+    }
+}
+
+/* row_scales: [capacity], of SCALED numbers. */
+template <class T> DEV void gemm(const gpu_linear_parts &a, const float *row_scales) {
+    extern __shared__ __align__(1024) char memory[];
+    const gpu_linear &p = a.linear;
+    const u32 ring = shared_address(memory);
+    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, columns = p.weights.columns,
+              tiles = (columns + T::BN - 1) / T::BN, part = blockIdx.y / tiles, m0 = blockIdx.x * T::BM,
+              n0 = (blockIdx.y - part * tiles) * T::BN;
+    const int wm = warp / (T::BN / T::WN) * T::WM, wn = warp % (T::BN / T::WN) * T::WN;
+    const int first = part * p.k_blocks / a.parts, blocks = (part + 1) * p.k_blocks / a.parts - first;
+
+    start_next();
+    mma_source<T> from;
+    from.x = (const typename T::element *)p.x + (tid & 7) * (T::K / 8);
+    from.w = (const char *)p.weights.data + (tid & 63) * 16;
+#pragma unroll
+    for (int i = 0; i < T::W_COPIES; i++)
+        from.w_at[i] =
+            (u32)min((n0 >> 3) + (tid >> 6) + i * (T::THREADS / 64), (columns >> 3) - 1) * p.weights.blocks;
+    from.left = p.ldx - (tid & 7) * (T::K / 8);
+    from.w_blocks = p.weights.blocks;
+    from.slot = (tid >> 3) * 128 + (((tid & 7) ^ (tid >> 3 & 7)) << 4);
+    const int rows = __ldg(p.count);
+    float *scales = (float *)(memory + T::STAGES * T::STAGE);
+    if (m0 < rows) copy_first_w<T>(from, ring, first, blocks);
+    if (T::SCALED)
+        for (int i = tid; i < T::BN; i += T::THREADS) scales[T::BM + i] = channel_scale(p, n0 + i);
+    wait_before();
+    if (m0 >= rows) return;
+    if (T::SCALED)
+        for (int i = tid; i < T::BM; i += T::THREADS) scales[i] = __ldcg(row_scales + min(m0 + i, rows - 1));
+#pragma unroll
+    for (int i = 0; i < T::X_COPIES; i++)
+        from.x_at[i] = (u32)min(m0 + (tid >> 3) + i * (T::THREADS / 8), rows - 1) * p.ldx;
+
+    typename T::sum sum[T::MI][T::NI][4] = {};
+    mma_fragments<T> f;
+#pragma unroll
+    for (int s = 0; s < T::STAGES - 1; s++) {
+#pragma unroll
+        for (int i = 0; i < T::X_COPIES; i++)
+            copy_one<T>(from, ring + s * T::STAGE, s < blocks ? first + s : first, s < blocks, i);
+        copy_commit();
+    }
+    /* Of a step's fragments in a stage: row or column of the lane, and its 16 bytes in the swizzle. */
+    const u32 xs = (wm + (lane & 15)) * 128 + (((lane >> 4) ^ (lane & 7)) << 4),
+              ws = T::BM * 128 + (wn + (lane & 7) + (lane >> 4) * 8) * 128 +
+                   (((lane >> 3 & 1) ^ (lane & 7)) << 4);
+    copy_wait<T::STAGES - 2>();
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < T::MI; i++) load_matrix4(f.x[i], ring + xs + i * 2048);
+#pragma unroll
+    for (int j = 0; j < T::NI / 2; j++) load_matrix4(f.w[0][j], ring + ws + j * 2048);
+
+    u32 at = ring, free_at = ring + (T::STAGES - 1) * T::STAGE;
+    const u32 end = ring + T::STAGES * T::STAGE;
+    for (int kb = 0; kb < blocks; kb++) {
+        /* With two stages the next is wanted at this one's end: its copies go out during the first step. */
+        enum { OVER = (T::STAGES > 2 ? 3 : 1) * T::MI, EACH = (T::COPIES + OVER - 1) / OVER };
+        const int ahead = kb + T::STAGES - 1, there = ahead < blocks, fetch = there ? first + ahead : first;
+#pragma unroll
+        for (int s = 0; s < 3; s++) {
+            auto copies = [&](int i) {
+#pragma unroll
+                for (int n = (s * T::MI + i) * EACH; n < (s * T::MI + i + 1) * EACH && n < T::COPIES; n++)
+                    copy_one<T>(from, free_at, fetch, there, n);
+            };
+            const int next = (s + 1) << 5;
+            multiply_step<T>(sum, f, s & 1, (at + xs) ^ next, (at + ws) ^ next, copies);
+        }
+        copy_commit();
+        copy_wait<T::STAGES - 2>();
+        __syncthreads();
+        free_at = at;
+        at = at + T::STAGE == end ? ring : at + T::STAGE;
+        multiply_step<T>(sum, f, 1, at + xs, at + ws, [](int) {});
+    }
+    copy_wait<0>();
+    if (a.parts > 1)
+        store_part<T>((typename T::sum *)a.sums + (size_t)part * p.capacity * columns, sum, m0 + wm, n0 + wn,
+                      rows, columns, lane);
+    else if constexpr (T::SCALED) {
+        float y[T::MI][T::NI][4];
+        scale_sums<T>(y, sum, scales + wm, scales + T::BM + wn, lane);
+        store_scaled<T>(p.epilogue, memory, y, m0 + wm, n0 + wn, rows, columns, warp, lane);
+    } else if (plain_gated(p.epilogue, columns))
+        store_gated<T>(p.epilogue, sum, m0 + wm, n0 + wn, rows, columns, lane);
+    else if (is_plain(p.epilogue)) store_plain<T>(p.epilogue, sum, m0 + wm, n0 + wn, rows, lane);
+    else {
+        __syncthreads();
+        store_sums<T>(p.epilogue, (float *)memory + warp * (16 * (T::WN + 8)), sum, m0 + wm, n0 + wn, rows,
+                      columns, lane);
+    }
+}
+
+/* ---- parts --------------------------------------------------------------------------------------------- */
+
+/* What a thread of the join adds up: a quarter of a row's unit, columns 2t, 2t + 1 and 8 + 2t, 9 + 2t. */
+typedef struct quarter {
+    int r, column, t;
+} quarter;
+
+/* The parts' sums in order; all are asked for at once. */
+template <class NUMBERS>
+DEV void add_parts(const gpu_linear_parts &a, const quarter &q, typename NUMBERS::pair &low,
+                   typename NUMBERS::pair &high) {
+    typedef typename NUMBERS::pair pair;
+    const gpu_linear &p = a.linear;
+    const typename NUMBERS::sum *from =
+        (const typename NUMBERS::sum *)a.sums + (size_t)q.r * p.weights.columns + q.column + 2 * q.t;
+    const size_t next = (size_t)p.capacity * p.weights.columns;
+    pair l[GPU_MOST_PARTS] = {}, h[GPU_MOST_PARTS] = {};
+#pragma unroll
+    for (int i = 0; i < GPU_MOST_PARTS; i++)
+        if (i < a.parts) {
+            l[i] = __ldcg((const pair *)(from + i * next));
+            h[i] = __ldcg((const pair *)(from + i * next + 8));
+        }
+    low = l[0], high = h[0];
+#pragma unroll
+    for (int i = 1; i < GPU_MOST_PARTS; i++)
+        low.x += l[i].x, low.y += l[i].y, high.x += h[i].x, high.y += h[i].y;
+}
+
+/* The same, as numbers. */
+template <class NUMBERS>
+DEV void joined_sums(const gpu_linear_parts &a, const float *row_scales, const quarter &q, float2 &low,
+                     float2 &high) {
+    if constexpr (NUMBERS::SCALED) {
+        const gpu_linear &p = a.linear;
+        const float row = __ldcg(row_scales + q.r);
+        const int column = q.column + 2 * q.t;
+        int2 l, h;
+        add_parts<NUMBERS>(a, q, l, h);
+        low.x = scaled(l.x, row, channel_scale(p, column));
+        low.y = scaled(l.y, row, channel_scale(p, column + 1));
+        high.x = scaled(h.x, row, channel_scale(p, column + 8));
+        high.y = scaled(h.y, row, channel_scale(p, column + 9));
+    } else {
+        add_parts<NUMBERS>(a, q, low, high);
+    }
+}
+
+/* As pairs.cuh finishes them: what does not depend on sums is fetched before the kernel before this one has
+ * ended, what is added to beside the sums. */
+template <class NUMBERS, int KIND>
+DEV void join_pairs(const gpu_linear_parts &a, const float *row_scales, const quarter &q) {
+    enum { PAIRED = KIND == GPU_EPILOGUE_QKV, ADDS = KIND == GPU_EPILOGUE_RESIDUAL };
+    const gpu_linear &p = a.linear;
+    const gpu_epilogue &e = p.epilogue;
+    const int rows = __ldg(p.count);
+    const finish f = prepare<KIND>(e, q.r, rows, q.column, q.t),
+                 g = PAIRED ? f : prepare<KIND>(e, q.r, rows, q.column + 8, q.t);
+    wait_before();
+    if (q.r >= rows) return;
+    u32 before = 0, after = 0;
+    if (ADDS && f.there) before = __ldcg((const u32 *)((const u16 *)e.out + f.at));
+    if (ADDS && g.there) after = __ldcg((const u32 *)((const u16 *)e.out + g.at));
+    float2 low, high;
+    joined_sums<NUMBERS>(a, row_scales, q, low, high);
+    complete<KIND>(e, f, before, low.x, low.y, high.x, high.y);
+    if (!PAIRED) complete<KIND>(e, g, after, high.x, high.y, 0, 0);
+}
+
+DEV int in_pairs(const gpu_epilogue &e) {
+    return !e.f32 && !e.x_t && !e.add && (e.kind == GPU_EPILOGUE_QKV ? e.head_dim % 16 == 0 : e.n % 8 == 0);
+}
+
+/* The parts' sums to outputs, a quarter of a unit a thread. */
+template <class NUMBERS> DEV void join(const gpu_linear_parts &a, const float *row_scales) {
+    const gpu_linear &p = a.linear;
+    const int quarters = p.weights.columns / 4, at = blockIdx.x * 256 + threadIdx.x, r = at / quarters,
+              i = at - r * quarters;
+    const quarter q = {r, i / 4 * GPU_UNIT, i & 3};
+    start_next();
+    if (in_pairs(p.epilogue) && p.epilogue.kind == GPU_EPILOGUE_RESIDUAL)
+        join_pairs<NUMBERS, GPU_EPILOGUE_RESIDUAL>(a, row_scales, q);
+    else if (in_pairs(p.epilogue) && p.epilogue.kind == GPU_EPILOGUE_QKV)
+        join_pairs<NUMBERS, GPU_EPILOGUE_QKV>(a, row_scales, q);
+    else {
+        wait_before();
+        if (r >= __ldg(p.count)) return;
+        float2 low, high;
+        joined_sums<NUMBERS>(a, row_scales, q, low, high);
+        epilogue_unit(p.epilogue, r, q.column / GPU_UNIT, q.t, low.x, low.y, high.x, high.y);
+    }
+}
+
+#endif

@@ -1,0 +1,101 @@
+/* gemm_mma_int8.cu: products of 8-bit integers on any tensor core, behind a kernel that makes rows into them
+ * and takes the norm, where there is one. */
+#include "backend/gpu/cuda/product/gemm_mma.h"
+#include "backend/gpu/cuda/product/int8.h"
+
+#define TILE(rows, columns, threads, stages, blocks, percent)                                             \
+    GEMM_TILE("gemm_mma_int8_" #rows "_" #columns, rows, columns, threads, stages, blocks, percent, -1,   \
+              sizeof(float))
+#define TILE_2(rows, columns, threads, blocks, percent, in_place_of)                                      \
+    GEMM_TILE("gemm_mma_int8_" #rows "_" #columns "_2", rows, columns, threads, 2, blocks, percent,       \
+              in_place_of, sizeof(float))
+
+enum { LARGEST, WIDE, NARROW, SMALL = 4, TILES = 9, JOIN = TILES, ROWS_NORM, ROWS_PLAIN, ROWS_ANY, PACK };
+enum { ROWS_THREADS = 256, NORM_K = 2048, PLAIN_K = 16384 };
+
+/* Costs are gemm_mma's: a stage has the same bytes, and twice the products in the same time. */
+static const gemm_tile kernels[] = {
+    TILE(160, 256, 256, 3, 1, 100),
+    TILE(128, 256, 256, 4, 1, 108),
+    TILE(160, 128, 256, 5, 1, 140),
+    TILE(128, 160, 256, 5, 1, 136),
+    TILE(64, 64, 128, 4, 3, 300),
+    TILE_2(160, 192, 256, 1, 113, LARGEST),
+    TILE_2(128, 256, 256, 1, 108, WIDE),
+    TILE_2(160, 128, 256, 1, 140, NARROW),
+    TILE_2(64, 64, 128, 3, 300, SMALL),
+    [JOIN] = {.kernel = {"gemm_mma_int8_join", 1, 0}},
+    [ROWS_NORM] = {.kernel = {"int8_rows_norm", 1, 0}},
+    [ROWS_PLAIN] = {.kernel = {"int8_rows_plain", 1, 0}},
+    [ROWS_ANY] = {.kernel = {"int8_rows", 1, 0}},
+    [PACK] = {.kernel = {"pack_raw_int8", 1, 0}},
+};
+
+static gemm_numbers int8_of(const gpu_device *device) {
+    return (gemm_numbers){kernels, TILES, SMALL, JOIN, gpu_multiprocessor_int8_tops(device), 1315.0 / 132};
+}
+
+static void gemm_mma_int8_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+    const gpu_linear *p = &task->product;
+    const gemm_numbers int8 = int8_of(device);
+    if (task->kind == GPU_PACK && task->pack.int8)
+        gpu_choices_add(to, (gpu_choice){.rank = RANK_SIMT, .kernel = PACK});
+    if (task->kind != GPU_PRODUCT || !cuda_int8_product(p)) return;
+    gemm_mma_add(device, &int8, task, gemm_mma_usual(device, &int8, task->rows, p),
+                 (gpu_choice){.rank = RANK_GEMM_MMA}, to);
+}
+
+/* Rows of x as codes, in the work block. */
+static gpu_int8_rows rows_of(gpu_issue *issue, const gpu_linear *p) {
+    gpu_int8_rows rows = {.pitch = ceil_div(p->ldx, 16) * 16};
+    rows.norm = (gpu_norm){.count = p->count,
+                           .x = p->x,
+                           .from = p->from,
+                           .f32 = p->x_type == GPU_X_F32,
+                           .k = p->ldx,
+                           .kind = p->norm,
+                           .weight = p->norm_weight,
+                           .bias = p->norm_bias,
+                           .known = p->epilogue.known,
+                           .eps = p->eps,
+                           .out = gpu_work_take(issue, (size_t)p->capacity * (size_t)rows.pitch)};
+    rows.scales = gpu_work_take(issue, (size_t)p->capacity * sizeof *rows.scales);
+    return rows;
+}
+
+static int rows_kernel(const gpu_norm *p) {
+    if (p->f32 || p->k % 8) return ROWS_ANY;
+    if (p->k <= NORM_K) return ROWS_NORM;
+    return p->kind == GPU_NORM_NONE && p->k <= PLAIN_K ? ROWS_PLAIN : ROWS_ANY;
+}
+
+static void launch_product(gpu_issue *issue, const gpu_task *task, const gpu_choice *choice) {
+    const gemm_numbers int8 = int8_of(gpu_device_of(issue));
+    const gpu_int8_rows rows = rows_of(issue, &task->product);
+    gpu_int8_product a = {.product.linear = task->product, .scales = rows.scales};
+    gpu_linear *p = &a.product.linear;
+    p->x_type = GPU_X_INT8;
+    p->x = rows.norm.out;
+    p->ldx = rows.pitch;
+    p->norm = GPU_NORM_NONE;
+    p->from = (gpu_row_map){0};
+    gpu_emit(issue, rows_kernel(&rows.norm), (gpu_grid){.x = task->rows, .y = 1, .threads = ROWS_THREADS},
+             &rows, sizeof rows);
+    gemm_mma_emit(issue, &int8, task->rows, choice, &a.product, &a, sizeof a);
+}
+
+static void gemm_mma_int8_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+    const gpu_raw *raw = &task->pack;
+    if (task->kind == GPU_PRODUCT) {
+        launch_product(issue, task, choice);
+        return;
+    }
+    const int64_t pieces = (int64_t)raw->blocks * 8 * raw->columns;
+    gpu_grid grid = {.x = (int)((pieces + 255) / 256), .y = 1, .threads = 256};
+    gpu_emit(issue, PACK, grid, raw, sizeof *raw);
+}
+
+const gpu_family gpu_family_gemm_mma_int8 = {.name = "gemm_mma_int8",
+                                             GPU_KERNELS(kernels),
+                                             .list = gemm_mma_int8_list,
+                                             .launch = gemm_mma_int8_launch};
