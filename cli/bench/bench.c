@@ -220,9 +220,11 @@ static int bench_verb_run(const void *values, char **positional, int count) {
     j->v = *(const bench_values *)values;
     int end = read_options(j, positional, count);
     if (end == END_FINE) end = load(j);
+    int whole = !j->v.runner && !j->v.parts;
     if (end == END_FINE && j->v.runner) end = bench_runner(j);
-    else if (end == END_FINE) end = measure_all(j);
-    if (end == END_FINE && !j->v.runner) end = finish(j);
+    if (end == END_FINE && j->v.parts) end = bench_parts(j);
+    if (end == END_FINE && whole) end = measure_all(j);
+    if (end == END_FINE && whole) end = finish(j);
     power_close(j->power);
     subject_close(&j->subject);
     json_decref(j->best);
@@ -272,6 +274,10 @@ static const option_row options[] = {
     {OPTION_INT, "runner", "HZ",
      "time the control thread's call, openpi_runner_next, at this rate beside the model for --seconds",
      .offset = AT(runner), .low = 10, .high = 10000},
+    {OPTION_HEADING, .name = "Calls in parts"},
+    {OPTION_INT, "parts", "N",
+     "instead: one call, N chunks of one observation from one prefix, denoising alone over a prefix that is "
+     "kept, and one step of it", .offset = AT(parts), .low = 1, .high = OPENPI_MAX_BATCH},
     {OPTION_HEADING, .name = "A running server"},
     {OPTION_TEXT, "server", "URL",
      "measure the policy server at ws://HOST:PORT or wss://HOST instead of a model", .offset = AT(server)},
@@ -309,6 +315,7 @@ static const option_row options[] = {
 
 #define OF_SERVER "server", "the server has its own model and device"
 #define OF_RUNNER "runner", "it times the control thread and no call of the model"
+#define OF_PARTS "parts", "it times calls in parts alone"
 #define ORDINARY "a saved configuration has no real-time chunking"
 #define FROM_FILE "best", "the file contains the configuration"
 
@@ -327,6 +334,9 @@ static const conflict conflicts[] = {
     {"cameras", OF_SERVER},   {"prompt", OF_SERVER},    {"horizon", OF_SERVER}, {"steps", OF_SERVER},
     {"runs", OF_SERVER},      {"device", OF_SERVER},    {"svg", OF_SERVER},     {"save", OF_SERVER},
     {"best", OF_SERVER},      {"against", OF_SERVER},
+    {"parts", OF_SERVER},     {"batch", OF_PARTS},      {"rtc", OF_PARTS},      {"svg", OF_PARTS},
+    {"save", OF_PARTS},       {"against", OF_PARTS},    {"best", OF_PARTS},     {"runner", OF_PARTS},
+    {"changing-prompts", OF_PARTS},
     {"runner", OF_SERVER},    {"batch", OF_RUNNER},     {"rtc", OF_RUNNER},     {"svg", OF_RUNNER},     {"save", OF_RUNNER},
     {"against", OF_RUNNER},   {"best", OF_RUNNER},
     {0},
@@ -339,6 +349,7 @@ static const example examples[] = {
     {"is the tail short while prompts change", "openpi bench --device cuda:0 --changing-prompts --runs 1000"},
     {"has it become slower", "openpi bench --best best/nvidia-h200.json --against best/nvidia-h200.json"},
     {"how long the control thread of an arm takes beside the model", "openpi bench --device cuda:0 --runner 1000"},
+    {"what eight chunks of one observation cost", "openpi bench --device cuda:0 --parts 8"},
     {"how a running server answers 16 robots, 5 times a second each, beside 4 that never pause",
      "openpi bench --server ws://127.0.0.1:8000 --robots 16 --rate 5 --greedy 4"},
     {NULL, NULL},
@@ -346,7 +357,7 @@ static const example examples[] = {
 
 static const char *const synopsis[] = {"[--synthetic PRESET[:pi0|pi05[:SEED]]] [options]",
                                        "CHECKPOINT [options]", "--best FILE [--against FILE]",
-                                       "--runner HZ [--seconds N] [options]",
+                                       "--runner HZ [--seconds N] [options]", "--parts N [options]",
                                        "--server URL [--robots N] [--rate HZ] [--greedy N]",
                                        NULL};
 

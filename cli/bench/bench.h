@@ -6,6 +6,7 @@
  *   bench_plot.c     the figures against the batch as SVG, published ones beside them where a file has some
  *   bench_best.c     a configuration written down and read back
  *   bench_compare.c  two such files, figure by figure
+ *   bench_parts.c    several chunks of an observation, denoising alone, one step
  *   bench_runner.c   the control thread's call of a runner, beside the model
  *   load.h           robots for a running server */
 #ifndef CLI_BENCH_H
@@ -28,6 +29,7 @@ typedef struct bench_values {
     const char *server, *rate, *api_key, *greedy_key;    /* a running server: load.h                      */
     int robots, greedy, jitter, seconds, env;
     int runner;                            /* Hz of a control thread; 0: not measured                     */
+    int parts;                             /* chunks of an observation; 0: not measured                   */
 } bench_values;
 
 /* Of one batch. */
@@ -72,6 +74,9 @@ int bench_configure(bench_job *job, const json_t *root, const char *path);
 /* The options that would run this again, and the settings that were in force, to compare with. */
 json_t *bench_configuration_json(const bench_values *values);
 json_t *bench_settings_json(const bench_job *job);
+
+/* bench_parts.c: over a subject that is open. END_FINE or the code to end with. */
+int bench_parts(bench_job *job);
 
 /* bench_runner.c: over a subject that is open. END_FINE or the code to end with. */
 int bench_runner(bench_job *job);

@@ -96,6 +96,7 @@ int subject_session(subject *s, int batch, int max_prompt, openpi_session **sess
     options.steps = s->v->steps;
     options.max_prompt = max_prompt ? max_prompt : s->call.prompt ? s->call.prompt : 1;
     options.rtc = s->call.rtc != OPENPI_RTC_OFF;
+    options.parts = s->parts;
     s->call.batch = batch;
     if (openpi_session_create(s->engine, &options, session, &error) != OPENPI_OK)
         return library_error(s->verb, &error);

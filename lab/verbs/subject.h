@@ -52,6 +52,7 @@ typedef struct subject {
     model_name model;
     char source[128];            /* the model's name for people                                           */
     workload call;               /* batch 1 unless the verb says otherwise                                */
+    int parts;                   /* 1: sessions are created with the option parts                         */
     openpi_engine *engine;       /* NULL until opened                                                     */
     openpi_engine_info info;
     int warned;                  /* 1: the user was told that a table is not used whole                   */

@@ -35,6 +35,8 @@ static const struct {
     {"roof --steps 5", "--steps has no effect without --model"},
     {"bench --runner 5", "--runner is '5', expected a whole number from 10 to 10000"},
     {"bench --runner 100 --batch 2", "--batch and --runner contradict each other"},
+    {"bench --parts 65", "--parts is '65', expected a whole number from 1 to 64"},
+    {"bench --parts 8 --batch 2", "--batch and --parts contradict each other"},
     {"bench --delay 2", "--delay without --rtc: expected its mode"},
     {"bench --rtc guided --delay 10", "--delay is 10, expected less than the horizon, 10"},
     {"bench --rtc trained --delay 2", "--rtc trained with a synthetic π0: expected a π0.5"},
@@ -508,9 +510,32 @@ static void test_runner(void **state) {
     free(text);
 }
 
+/* Every part has a row with its times, and one in the file. */
+static void test_parts(void **state) {
+    static const char *const rows[] = {"\none call ", "\n3 chunks ", "\nprefix ", "\ndenoise alone ",
+                                       "\none step "};
+    (void)state;
+    assert_int_equal(run("bench --synthetic tiny --steps 2 --horizon 2 --prompt 3 --cameras 100 --parts 3 "
+                         "--runs 3 --json parts.json"), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double p50, p95, p99, stage, calls;
+        const char *row = strstr(out, rows[i]);
+        assert_non_null(row);
+        assert_int_equal(sscanf(row + strlen(rows[i]), "%lf %lf %lf %lf %lf", &p50, &p95, &p99, &stage,
+                                &calls), 5);
+        assert_true(0 < p50 && p50 <= p95 && p95 <= p99 && 0 < calls);
+        assert_int_equal(stage > 0, i != 2);
+    }
+    char *text = slurp(scratch_path(&box, "parts.json"), NULL);
+    must_contain(text, "\"kind\": \"bench-parts\"");
+    must_contain(text, "\"one_step\"");
+    free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_words), cmocka_unit_test(test_sweep), cmocka_unit_test(test_chunking),
+        cmocka_unit_test(test_bad_words), cmocka_unit_test(test_sweep), cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_chunking),
         cmocka_unit_test(test_published),
         cmocka_unit_test(test_energy),
         cmocka_unit_test(test_roof),      cmocka_unit_test(test_best),  cmocka_unit_test(test_spoilt),
