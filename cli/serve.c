@@ -18,6 +18,7 @@ typedef struct serve_values {
     const char *synthetic, *host, *admin, *tokens;
     const char *new_token, *tls_certificate, *tls_key, *record;
     int token_class, rate, no_admin, log_format, log_requests;
+    int kept_prefixes, samples;
     int horizon, steps, port, trust_network, drain, prepare_threads, max_block, throughput;
     int max_connections, max_per_address, max_attempts, handshake, message, reply, ping;
     uint64_t seed, max_message, max_in_flight, record_max;
@@ -76,6 +77,8 @@ static int serve_run(const void *values, char **positional, int count) {
                              .drain_seconds = v->drain,
                              .prepare_threads = v->prepare_threads,
                              .max_block = v->max_block ? v->max_block : v->throughput ? THROUGHPUT_BLOCK : 1,
+                             .kept_prefixes = v->kept_prefixes,
+                             .samples = v->samples,
                              .max_message_bytes = v->max_message,
                              .max_in_flight = v->max_in_flight,
                              .max_connections = v->max_connections,
@@ -119,6 +122,8 @@ static int serve_run(const void *values, char **positional, int count) {
 
 static const serve_values defaults = {.port = SERVE_PORT,
                                       .drain = SERVE_DRAIN_SECONDS,
+                                      .kept_prefixes = 1,
+                                      .samples = 1,
                                       .prepare_threads = SERVE_PREPARE_THREADS,
                                       .max_message = SERVE_MESSAGE_BYTES,
                                       .max_in_flight = SERVE_IN_FLIGHT_BYTES,
@@ -147,6 +152,14 @@ static const option_row options[] = {
     {OPTION_U64, "seed", "N",
      "draw the noise from this seed (default: 0); the first request gets what `openpi run --seed N` draws",
      .offset = AT(seed)},
+    {OPTION_INT, "samples", "N",
+     "chunks of one observation that one call computes, where a request asks for several; the memory is that "
+     "of such a batch (default: 1, one after the other over one prefix)",
+     .offset = AT(samples), .low = 1, .high = OPENPI_MAX_BATCH},
+    {OPTION_INT, "kept-prefixes", "N",
+     "connections whose last prefix is kept, so that a request with the same pictures and prompt does not "
+     "compute it again; each holds memory for a session (default: 1; 0: none)",
+     .offset = AT(kept_prefixes), .low = 0, .high = OPENPI_MAX_BATCH},
     {OPTION_HEADING, .name = "Network"},
     {OPTION_TEXT, "host", "ADDRESS",
      "listen on this address or name (default: 127.0.0.1, which only this machine reaches)",

@@ -740,10 +740,11 @@ OPENPI_API openpi_status openpi_request_prepare_fields(openpi_request *request, 
 /* What a message may say beside its observation, in keys that openpi itself ignores. */
 typedef struct openpi_extras {
     size_t size;                 /* sizeof(openpi_extras)                                            */
-    const float *noise;          /* "openpi/noise": [noise_rows][32], with zeros where a model of fewer action
-                                    dimensions got as many columns; NULL: absent                      */
+    const float *noise;          /* "openpi/noise": [noise_rows][32], with `samples` one for each of them
+                                    after the other, with zeros where a model of fewer action dimensions got
+                                    as many columns; NULL: absent                                    */
     int noise_rows;              /* 1 … 64                                                           */
-    int reserved;                /* 0                                                                */
+    int samples;                 /* "openpi/samples": chunks of the observation, 1 … 64; 0: absent     */
     double deadline_ms;          /* "openpi/deadline_ms": milliseconds after which the sender has no use for
                                     the actions; 0: absent                                           */
     int rtc;                     /* 1: "openpi/rtc" is present, a map: real-time chunking             */

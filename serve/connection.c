@@ -130,7 +130,9 @@ static void report(connection *c, const job *job, int gone) {
 /* A request that was withdrawn has no answer. */
 static void record(connection *c, job *job) {
     recorder_client client = {c->id, c->name, c->address};
-    if (c->all->recorder && job->answer.bytes) recorder_put(c->all->recorder, &c->all->pool, job, &client);
+    if (!c->all->recorder || !job->answer.bytes) return;
+    if (job->samples) metrics_add_recorded(c->all->metrics, 0);
+    else recorder_put(c->all->recorder, &c->all->pool, job, &client);
 }
 
 static void unwatch(connection *c) {
@@ -274,7 +276,7 @@ static void rest_after(connection *c, const job *job) {
 static void swap_chunks(connection *c, job *job) {
     double *over = c->chunk;
     c->chunk = job->chunk;
-    c->chunk_model = job->model_number;
+    c->chunk_model = job->samples ? 0 : job->model_number;     /* which of several is executed? */
     job->chunk = over;
 }
 

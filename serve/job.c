@@ -27,7 +27,8 @@ static size_t chunk_numbers(const job_pool *pool) { return (size_t)pool->horizon
 static job *job_make(const job_pool *pool) {
     job *made = calloc(1, sizeof *made);
     if (!made) return NULL;
-    made->answer_capacity = reply_most_bytes(pool->horizon, pool->action_dim);
+    made->answer_capacity = reply_most_bytes(1, pool->horizon, pool->action_dim);
+    made->room = 1;
     if (made->answer_capacity < SENTENCE_BYTES) made->answer_capacity = SENTENCE_BYTES;
     made->answer_memory = malloc(NET_HEADROOM + made->answer_capacity);
     made->noise = malloc(chunk_numbers(pool) * sizeof *made->noise);
@@ -69,6 +70,7 @@ job *job_take(job_pool *pool) {
     job->connection = NULL;
     job->last = NULL;
     job->count = 0;
+    job->samples = 0;
     job->status = OPENPI_OK;
     job->result = REQUEST_OK;
     job->limited = (openpi_limited)OPENPI_LIMITED_INIT;
@@ -80,12 +82,43 @@ job *job_take(job_pool *pool) {
     return job;
 }
 
+size_t job_room_bytes(int chunks, int horizon, int action_dim) {
+    size_t numbers = (size_t)horizon * OPENPI_ACTION_DIM;
+    size_t reply = reply_most_bytes(chunks, horizon, action_dim);
+    return chunks > 1 ? 2 * (size_t)chunks * numbers * sizeof(float) + NET_HEADROOM + reply : 0;
+}
+
+int job_make_room(job *job, int chunks, int horizon, int action_dim) {
+    size_t numbers = (size_t)chunks * (size_t)horizon * OPENPI_ACTION_DIM;
+    size_t reply = reply_most_bytes(chunks, horizon, action_dim);
+    if (chunks <= job->room) return 1;
+    if (reply < SENTENCE_BYTES) reply = SENTENCE_BYTES;
+    float *noise = malloc(numbers * sizeof *noise), *actions = malloc(numbers * sizeof *actions);
+    uint8_t *answer = malloc(NET_HEADROOM + reply);
+    if (!noise || !actions || !answer) {
+        free(noise);
+        free(actions);
+        free(answer);
+        return 0;
+    }
+    free(job->noise);
+    free(job->model_actions);
+    free(job->answer_memory);
+    job->noise = noise;
+    job->model_actions = actions;
+    job->answer_memory = answer;
+    job->room = chunks;
+    job->answer_capacity = reply;
+    job->answer.data = job->answer_memory + NET_HEADROOM;
+    return 1;
+}
+
 void job_give(job_pool *pool, job *job) {
     if (!job) return;
     snapshot_free(job->snapshot);
     job->snapshot = NULL;
     in_flight_give(&pool->in_flight, job->capacity);
-    if (pool->kept + job->capacity > KEPT_BYTES) {
+    if (pool->kept + job->capacity > KEPT_BYTES || job->room > 1) {
         job_free(job);
         return;
     }

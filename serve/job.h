@@ -37,7 +37,9 @@ typedef struct job {
     openpi_request *request;     /* made for the model's policy and valid as long                          */
     size_t preparing_bytes;      /* its bytes, as far as they are counted in flight                        */
     openpi_sample sample;
-    float *noise;                /* [horizon][32]                                                          */
+    int samples;                 /* "openpi/samples" of its message; 0: absent                             */
+    int room;                    /* chunks that the next lines have memory for                             */
+    float *noise;                /* [room][horizon][32]                                                    */
     const double *last;          /* the connection's last chunk, [horizon][32]; NULL: none                 */
     uint64_t last_model;         /* the number of the model that made it                                   */
     double *chunk;               /* this one, as openpi_request_keep makes it: [horizon][32]               */
@@ -48,7 +50,7 @@ typedef struct job {
     char note[400];              /* what preparing it told (openpi_request_note), ""; for the log          */
     int rtc_weight;              /* what its max_weight was cut to; 0: it was not                          */
     float *previous;             /* [horizon][32]: of rtc                                                  */
-    float *model_actions;        /* [horizon][32]: what the model answered, where status is OK             */
+    float *model_actions;        /* [room][horizon][32]: what the model answered, where status is OK       */
     double model_ms;             /* the call's that computed it                                            */
     int batch;                   /* that call's samples                                                    */
     snapshot *snapshot;          /* what the admin page wants to see of it; NULL: nothing                  */
@@ -71,6 +73,11 @@ typedef struct job_pool {
 job *job_take(job_pool *pool);
 void job_give(job_pool *pool, job *job);
 void job_pool_close(job_pool *pool);
+
+/* Memory for `chunks` and a reply with them, for as long as the job has its request. 0: there is
+ * none. job_room_bytes: what it takes beyond that for one. */
+int job_make_room(job *job, int chunks, int horizon, int action_dim);
+size_t job_room_bytes(int chunks, int horizon, int action_dim);
 
 /* Appends to the message. Memory grows with what was received, never beyond twice of it. Returns 0 where
  * there is none, or where it would be more than is left in flight. */

@@ -55,6 +55,8 @@ openpi_status loading_run(const loading *l, const char *checkpoint, serve_model 
     options.session.horizon = model->horizon;
     options.session.steps = o->steps;
     options.session.max_prompt = model->info.max_prompt;
+    options.prefixes = o->kept_prefixes;
+    options.samples = o->samples ? o->samples : 1;
     for (int i = 0; i < l->count; i++) devices[i] = NULL;
     openpi_status status = open_all(l, &options, beside, devices, error);
     for (int i = 0; status != OPENPI_OK && i < l->count; i++) {

@@ -81,9 +81,9 @@ size_t metadata_write(const metadata *m, uint8_t *out, size_t capacity) {
     return failed ? 0 : s.count;
 }
 
-/* msgpack_numpy.py's map of an array of doubles: its keys are bytes. */
-static int put_array(msgpack_packer *p, const double *data, int rows, int columns) {
-    size_t bytes = (size_t)rows * (size_t)columns * sizeof *data;
+/* msgpack_numpy.py's map of an array of doubles: its keys are bytes. 0 planes: it has rank 2. */
+static int put_array(msgpack_packer *p, const double *data, int planes, int rows, int columns) {
+    size_t bytes = (size_t)(planes ? planes : 1) * (size_t)rows * (size_t)columns * sizeof *data;
     int failed = msgpack_pack_map(p, 4);
     failed |= put_bin_text(p, "__ndarray__");
     failed |= msgpack_pack_true(p);
@@ -92,7 +92,8 @@ static int put_array(msgpack_packer *p, const double *data, int rows, int column
     failed |= put_bin_text(p, "dtype");
     failed |= put_text(p, "<f8");
     failed |= put_bin_text(p, "shape");
-    failed |= msgpack_pack_array(p, 2);
+    failed |= msgpack_pack_array(p, planes ? 3 : 2);
+    if (planes) failed |= msgpack_pack_int(p, planes);
     failed |= msgpack_pack_int(p, rows);
     failed |= msgpack_pack_int(p, columns);
     return failed;
@@ -125,7 +126,7 @@ size_t reply_write(const reply *r, uint8_t *out, size_t capacity) {
     unsigned more = (r->rtc ? 1u : 0u) + (r->limited.changed ? 1u : 0u) + (r->truncated ? 1u : 0u);
     int failed = msgpack_pack_map(&p, 3u + more);
     failed |= put_text(&p, "actions");
-    failed |= put_array(&p, r->actions, r->horizon, r->action_dim);
+    failed |= put_array(&p, r->actions, r->chunks, r->horizon, r->action_dim);
     failed |= put_text(&p, "policy_timing");
     failed |= msgpack_pack_map(&p, 1);
     failed |= put_double_entry(&p, "infer_ms", r->model_ms);
@@ -139,7 +140,7 @@ size_t reply_write(const reply *r, uint8_t *out, size_t capacity) {
     return failed ? 0 : s.count;
 }
 
-size_t reply_most_bytes(int horizon, int action_dim) {
-    enum { AROUND = 384 };
-    return (size_t)horizon * (size_t)action_dim * sizeof(double) + AROUND;
+size_t reply_most_bytes(int chunks, int horizon, int action_dim) {
+    enum { AROUND = 400 };
+    return (size_t)chunks * (size_t)horizon * (size_t)action_dim * sizeof(double) + AROUND;
 }

@@ -25,8 +25,9 @@ typedef struct metadata {
 size_t metadata_write(const metadata *metadata, uint8_t *out, size_t capacity);
 
 typedef struct reply {
-    const double *actions;       /* [horizon][action_dim]                                                  */
+    const double *actions;       /* [horizon][action_dim]; of several chunks [chunks][horizon][action_dim] */
     int horizon, action_dim;
+    int chunks;                  /* 0: the actions have no dimension for it                                */
     double model_ms;             /* policy_timing.infer_ms                                                 */
     double infer_ms;             /* server_timing.infer_ms                                                 */
     double prev_total_ms;        /* the request before; negative: there was none                           */
@@ -38,7 +39,7 @@ typedef struct reply {
 } reply;
 
 size_t reply_write(const reply *reply, uint8_t *out, size_t capacity);
-/* Enough for every reply of these sizes. */
-size_t reply_most_bytes(int horizon, int action_dim);
+/* Enough for every reply of these sizes; chunks at least 1. */
+size_t reply_most_bytes(int chunks, int horizon, int action_dim);
 
 #endif

@@ -213,26 +213,44 @@ void prepare_renew(prepare *p, serve_model *model) {
 
 /* ---- preparing -------------------------------------------------------------------------------------- */
 
+/* Several chunks of one observation, and memory for them. */
+static openpi_status check_samples(prepare *p, job *job, const openpi_extras *extras, openpi_error *error) {
+    int horizon = job->model->horizon, dims = job->model->info.action_dim;
+    job->samples = extras->samples;
+    if (!extras->samples) return OPENPI_OK;
+    if (extras->rtc)
+        return fail(error, OPENPI_BAD_INPUT,
+                    "\"openpi/samples\" and \"openpi/rtc\" of the request contradict each other: expected "
+                    "one of them");
+    count_bytes(p, job, job->preparing_bytes + job_room_bytes(extras->samples, horizon, dims));
+    if (job_make_room(job, extras->samples, horizon, dims)) return OPENPI_OK;
+    return fail(error, OPENPI_NO_MEMORY, "out of memory: %d chunks of a request", extras->samples);
+}
+
 /* The deadline, real-time chunking and the noise's shape: what the extras ask for is there. */
-static openpi_status check_extras(job *job, openpi_extras *extras, openpi_error *error) {
+static openpi_status check_extras(prepare *p, job *job, openpi_extras *extras, openpi_error *error) {
     int horizon = job->model->horizon;
     *extras = (openpi_extras)OPENPI_EXTRAS_INIT;
     SERVE_TRY(openpi_request_extras(job->request, extras, error));
     job->deadline_ms = extras->deadline_ms;
     SERVE_TRY(rtc_check(&job->model->rtc, extras, error));
+    SERVE_TRY(check_samples(p, job, extras, error));
     if (!extras->noise || extras->noise_rows == horizon) return OPENPI_OK;
     return fail(error, OPENPI_BAD_INPUT,
                 "\"openpi/noise\" of the request has %d rows, expected %d, the horizon", extras->noise_rows,
                 horizon);
 }
 
-/* Real-time chunking; the request's own noise, or what a session of one sample draws in its call of this
- * number. */
+/* Real-time chunking; the request's own noise, or what a session draws in its call of this number for each
+ * chunk. */
 static openpi_status set_extras(const prepare *p, job *job, const openpi_extras *extras,
                                 openpi_error *error) {
     size_t count = (size_t)job->model->horizon * DIMS;
-    if (extras->noise) memcpy(job->noise, extras->noise, count * sizeof *job->noise);
-    else openpi_noise(p->options.seed, job->order * OPENPI_MAX_BATCH, job->noise, count);
+    int chunks = extras->samples ? extras->samples : 1;
+    if (extras->noise) memcpy(job->noise, extras->noise, (size_t)chunks * count * sizeof *job->noise);
+    for (int c = 0; c < chunks && !extras->noise; c++)
+        openpi_noise(p->options.seed, job->order * OPENPI_MAX_BATCH + (uint64_t)c,
+                     job->noise + (size_t)c * count, count);
     return rtc_prepare(&job->model->rtc, extras, job, error);
 }
 
@@ -241,11 +259,12 @@ static openpi_status prepare_job(prepare *p, job *job, openpi_error *error) {
     openpi_extras extras;
     if (!job->request) SERVE_TRY(make_request(p, job, error));
     SERVE_TRY(openpi_request_read_msgpack(job->request, job->bytes, job->count, error));
-    SERVE_TRY(check_extras(job, &extras, error));
+    SERVE_TRY(check_extras(p, job, &extras, error));
     SERVE_TRY(openpi_request_prepare_read(job->request, NULL, error));
     size_t kept;
     openpi_request_bytes(job->model->policy, job->count, &kept);
-    count_bytes(p, job, kept);
+    count_bytes(p, job, kept + job_room_bytes(job->samples, job->model->horizon,
+                                              job->model->info.action_dim));
     const char *note = openpi_request_note(job->request, 0, NULL);
     job->truncated = openpi_request_prompt_truncated(job->request);
     snprintf(job->note, sizeof job->note, "%s", note ? note : "");

@@ -38,6 +38,8 @@ typedef struct serve_options {
     const char *admin;           /* HOST:PORT of the admin port; NULL: there is none                       */
     int drain_seconds;           /* SERVE_DRAIN_SECONDS                                                    */
     int prepare_threads;         /* SERVE_PREPARE_THREADS                                                  */
+    int kept_prefixes;           /* connections whose prefix is kept; 0: none is                           */
+    int samples;                 /* chunks of one observation that a call computes; 1                      */
     double max_block;            /* how long a shared batch may last, in calls of one sample; 1            */
     uint64_t max_message_bytes;  /* SERVE_MESSAGE_BYTES                                                    */
     uint64_t max_in_flight;      /* bytes of all requests that are being received, waiting or computed     */

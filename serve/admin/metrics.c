@@ -94,6 +94,13 @@ void metrics_add_batch(metrics *m, int device, int requests, double seconds) {
     pthread_mutex_unlock(&m->lock);
 }
 
+void metrics_add_kept(metrics *m, int calls) {
+    if (!calls) return;
+    pthread_mutex_lock(&m->lock);
+    m->counts.kept += (uint64_t)calls;
+    pthread_mutex_unlock(&m->lock);
+}
+
 void metrics_add_rejected(metrics *m, rejection reason) {
     pthread_mutex_lock(&m->lock);
     m->counts.rejected[reason]++;
@@ -183,7 +190,7 @@ static void put_durations(text *out, const metrics_counts *c) {
         snprintf(label, sizeof label, "stage=\"%s\",", stage_names[i]);
         put_buckets(out, "openpi_stage_duration_seconds", label, seconds_bounds, &c->stages[i]);
     }
-    put_histogram(out, "openpi_batch_size", "Requests that one call of the model computed.", batch_bounds,
+    put_histogram(out, "openpi_batch_size", "Samples that one batch computed.", batch_bounds,
                   &c->batch);
 }
 
@@ -255,6 +262,8 @@ void metrics_write(const metrics_counts *c, const metrics_now *now, text *out) {
                  (unsigned long long)c->recorded[i]);
     put_number(out, "counter", "openpi_prompts_truncated_total", "Answered requests whose prompt was cut.",
                (double)c->truncated);
+    put_number(out, "counter", "openpi_prefixes_kept_total",
+               "Calls of the model that took the prefix of the call before.", (double)c->kept);
     put_limits(out, c);
     head(out, "openpi_build_info", "gauge", "Always 1: which openpi this is.");
     text_put(out, "openpi_build_info{version=");

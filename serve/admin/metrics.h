@@ -81,6 +81,7 @@ typedef struct metrics_counts {
     histogram stages[METRICS_STAGES];
     histogram batch, message_bytes, rtc_delay;
     uint64_t truncated;          /* prompts that were cut                                                  */
+    uint64_t kept;               /* calls whose prefix was kept                                            */
     uint64_t limited;            /* replies whose actions a limit of the robot changed                     */
     uint64_t beyond[METRICS_LIMITS];           /* numbers that were beyond a limit, by its kind            */
     uint64_t recorded[2];        /* requests that a recording left out; that it has                        */
@@ -113,6 +114,7 @@ typedef struct metrics_request {
 /* A request was answered, or will not be. */
 void metrics_add_request(metrics *metrics, const metrics_request *request);
 void metrics_add_batch(metrics *metrics, int device, int requests, double seconds);
+void metrics_add_kept(metrics *metrics, int calls);
 void metrics_add_rejected(metrics *metrics, rejection reason);
 void metrics_add_dropped(metrics *metrics, drop_reason reason);
 /* 1: a request is in a recording; 0: it was left out. */

@@ -26,20 +26,32 @@ typedef struct sized_session {
     openpi_session *session;
 } sized_session;
 
+/* A session of one sample, whose prefix is a connection's. */
+typedef struct prefix_session {
+    openpi_session *session;
+    int connection;              /* job.number; -1: none's                                                 */
+    uint64_t used;               /* when, in calls of the device                                           */
+} prefix_session;
+
 struct serve_device {
     device_options options;
     openpi_engine_options engine_options;
     openpi_engine *engine;
     sized_session sizes[SIZES];  /* for batches of 1, 2, 4, … and the largest                              */
     int size_count;
+    prefix_session *prefixes;    /* [prefix_count], the first is that of `sizes`                           */
+    int prefix_count;
+    openpi_session *chunks;      /* for several chunks of one observation; NULL: the others are            */
+    int chunks_most;             /* that a call of them computes                                           */
+    uint64_t calls, kept;
     openpi_engine_info engine_info;
     openpi_session_info session_info;
     batch_times times;
-    openpi_sample *samples;      /* [batch]                                                                */
+    openpi_sample *samples;      /* [OPENPI_MAX_BATCH]                                                     */
     openpi_rtc *rtc;             /* [batch]                                                                */
     float *noise;                /* [batch][horizon][32]                                                   */
     float *model_actions;        /* [batch][horizon][32]                                                   */
-    double *actions;             /* [horizon][action_dim]                                                  */
+    double *actions;             /* [OPENPI_MAX_BATCH][horizon][action_dim]                                */
 };
 
 static size_t chunk_numbers(const serve_device *d) { return (size_t)d->session_info.horizon * DIMS; }
@@ -51,24 +63,55 @@ static openpi_session *session_for(const serve_device *d, int count) {
     return d->sizes[i].session;
 }
 
+/* The one that has the connection's prefix, or had none of another for longest. */
+static openpi_session *session_of(serve_device *d, int connection) {
+    prefix_session *found = d->prefixes;
+    for (prefix_session *p = d->prefixes; p < d->prefixes + d->prefix_count; p++) {
+        if (p->connection == connection) {
+            found = p;
+            break;
+        }
+        if (p->used < found->used) found = p;
+    }
+    found->connection = connection;
+    found->used = ++d->calls;
+    return found->session;
+}
+
 /* ---- jobs ------------------------------------------------------------------------------------------- */
+
+/* The robot's actions of the job's chunk, and what limits did to it, to what they did before. */
+static openpi_status finish_chunk(serve_device *d, job *job, int chunk, openpi_error *error) {
+    int horizon = d->session_info.horizon, dims = d->options.model->info.action_dim;
+    size_t numbers = (size_t)horizon * (size_t)dims;
+    openpi_limited one = OPENPI_LIMITED_INIT, *all = &job->limited;
+    openpi_status status = openpi_request_finish(
+        job->request, job->model_actions + (size_t)chunk * chunk_numbers(d), horizon,
+        d->actions + (size_t)chunk * numbers, numbers, error);
+    SERVE_TRY(openpi_request_get_limited(job->request, &one, error));
+    all->changed += one.changed;
+    all->below_min += one.below_min;
+    all->above_max += one.above_max;
+    all->beyond_step += one.beyond_step;
+    all->beyond_start += one.beyond_start;
+    all->held += one.held;
+    return status;
+}
 
 /* Keeps a job's actions for the connection's next request and for a recording; unnormalises and packs
  * them. */
 static openpi_status write_reply(serve_device *d, job *job, const float *model_actions, double model_ms,
                                  openpi_error *error) {
-    int horizon = d->session_info.horizon, dims = d->options.model->info.action_dim;
-    memcpy(job->model_actions, model_actions, chunk_numbers(d) * sizeof *model_actions);
+    int horizon = d->session_info.horizon, chunks = job->samples ? job->samples : 1;
+    if (model_actions) memcpy(job->model_actions, model_actions, chunk_numbers(d) * sizeof *model_actions);
     job->model_ms = model_ms;
-    SERVE_TRY(openpi_request_keep(job->request, model_actions, horizon, job->chunk, chunk_numbers(d),
+    SERVE_TRY(openpi_request_keep(job->request, job->model_actions, horizon, job->chunk, chunk_numbers(d),
                                   error));
-    openpi_status status = openpi_request_finish(job->request, model_actions, horizon, d->actions,
-                                                 (size_t)horizon * (size_t)dims, error);
-    SERVE_TRY(openpi_request_get_limited(job->request, &job->limited, error));
-    if (status != OPENPI_OK) return status;
+    for (int chunk = 0; chunk < chunks; chunk++) SERVE_TRY(finish_chunk(d, job, chunk, error));
     reply reply = {.actions = d->actions,
                    .horizon = horizon,
-                   .action_dim = dims,
+                   .action_dim = d->options.model->info.action_dim,
+                   .chunks = job->samples,
                    .model_ms = model_ms,
                    .infer_ms = clock_now() - job->at_ms[MOMENT_ARRIVED],
                    .prev_total_ms = job->prev_total_ms,
@@ -90,7 +133,8 @@ static openpi_status compute(serve_device *d, job *const *jobs, int count, openp
         d->rtc[i] = jobs[i]->rtc;
         memcpy(d->noise + (size_t)i * chunk_numbers(d), jobs[i]->noise, chunk_numbers(d) * sizeof(float));
     }
-    SERVE_TRY(openpi_session_run_rtc(session_for(d, count), d->samples, d->rtc, count, d->noise,
+    openpi_session *session = count == 1 ? session_of(d, jobs[0]->number) : session_for(d, count);
+    SERVE_TRY(openpi_session_run_rtc(session, d->samples, d->rtc, count, d->noise,
                                      d->model_actions, &timing, error));
     for (int i = 0; i < count; i++) {
         openpi_error own = OPENPI_ERROR_INIT;
@@ -102,9 +146,41 @@ static openpi_status compute(serve_device *d, job *const *jobs, int count, openp
     return OPENPI_OK;
 }
 
+/* Chunks `from` … from+count-1 of the job's observation. */
+static openpi_status compute_some(serve_device *d, job *job, int from, int count, openpi_timing *timing,
+                                  openpi_error *error) {
+    openpi_session *session = d->chunks ? d->chunks : session_of(d, job->number);
+    const float *noise = job->noise + (size_t)from * chunk_numbers(d);
+    float *actions = job->model_actions + (size_t)from * chunk_numbers(d);
+    if (d->options.prefixes)
+        return openpi_session_run_many(session, &job->sample, 1, count, noise, actions, timing, error);
+    for (int i = 0; i < count; i++) d->samples[i] = job->sample;
+    return openpi_session_run(session, d->samples, count, noise, actions, timing, error);
+}
+
+/* In calls of one size, so that they share a prefix; the last begins where that needs it, with chunks that
+ * are there. */
+static openpi_status compute_chunks(serve_device *d, job *job, openpi_error *error) {
+    int all = job->samples, calls = (all + d->chunks_most - 1) / d->chunks_most;
+    int size = (all + calls - 1) / calls;
+    double ms = 0;
+    for (int from = 0; from < all; from += size) {
+        openpi_timing timing = OPENPI_TIMING_INIT;
+        int begin = from + size > all ? all - size : from;
+        SERVE_TRY(compute_some(d, job, begin, size, &timing, error));
+        ms += timing.total_ms;
+    }
+    job->batch = size;
+    openpi_error own = OPENPI_ERROR_INIT;
+    openpi_status status = write_reply(d, job, NULL, ms, &own);
+    if (status != OPENPI_OK) job_refuse(job, status, own.message);
+    return OPENPI_OK;
+}
+
 /* A sample that the model cannot take fails its whole batch; then each is computed alone. */
 openpi_status device_run(serve_device *d, job *const *jobs, int count, openpi_error *error) {
-    openpi_status status = compute(d, jobs, count, error);
+    int whole = count == 1 && jobs[0]->samples;
+    openpi_status status = whole ? compute_chunks(d, jobs[0], error) : compute(d, jobs, count, error);
     if (status == OPENPI_OK) return status;
     int alone = count > 1 && status == OPENPI_BAD_INPUT;
     for (int i = 0; i < count; i++) {
@@ -161,10 +237,12 @@ static int by_time(const void *a, const void *b) {
 
 /* The median of a few calls, without the first one. Where calls are slow, or others compute on the device,
  * one is enough. */
-static openpi_status measure_batch(serve_device *d, int batch, int64_t *ns, openpi_error *error) {
+static openpi_status measure_batch(serve_device *d, int batch, uint8_t *picture, int64_t *ns,
+                                   openpi_error *error) {
     int64_t trials[TRIALS], begin = clock_ns();
     int count = 0, most = is_like(d, d->options.like) ? 1 : TRIALS;
     do {
+        picture[0]++;            /* or its prefix would be kept                                            */
         int64_t start = clock_ns();
         SERVE_TRY(openpi_session_run(session_for(d, batch), d->samples, batch, NULL, d->model_actions, NULL,
                                      error));
@@ -176,14 +254,14 @@ static openpi_status measure_batch(serve_device *d, int batch, int64_t *ns, open
     return OPENPI_OK;
 }
 
-static openpi_status measure(serve_device *d, openpi_error *error) {
+static openpi_status measure(serve_device *d, uint8_t *picture, openpi_error *error) {
     batch_time measured[SIZES];
     const openpi_engine_options *o = &d->engine_options;
     for (int i = 0; i < d->size_count; i++) {
         if (o->cancel && o->cancel(o->progress_user))
             return fail(error, OPENPI_CANCELLED, "the first calls were cancelled");
         measured[i].batch = d->sizes[i].batch;
-        SERVE_TRY(measure_batch(d, measured[i].batch, &measured[i].ns, error));
+        SERVE_TRY(measure_batch(d, measured[i].batch, picture, &measured[i].ns, error));
     }
     if (!batch_times_fill(&d->times, measured, d->size_count))
         return fail(error, OPENPI_SYSTEM, "the times of batches could not be measured");
@@ -194,7 +272,7 @@ static openpi_status measure(serve_device *d, openpi_error *error) {
 static openpi_status first_calls(serve_device *d, openpi_error *error) {
     made_up m = {.picture = NULL};
     openpi_status status = make_up(d, &m, error);
-    if (status == OPENPI_OK) status = measure(d, error);
+    if (status == OPENPI_OK) status = measure(d, m.picture, error);
     free(m.picture);
     free(m.tokens);
     return status;
@@ -209,9 +287,28 @@ static openpi_status open_sessions(serve_device *d, openpi_error *error) {
         sized_session *sized = &d->sizes[d->size_count++];
         options.batch = sized->batch = batch;
         options.rtc = 1;
+        options.parts = d->options.prefixes && batch == 1;
         SERVE_TRY(openpi_session_create(d->engine, &options, &sized->session, error));
     }
     return OPENPI_OK;
+}
+
+/* Those that keep the prefixes of further connections, and the one of several chunks. */
+static openpi_status open_more_sessions(serve_device *d, openpi_error *error) {
+    openpi_session_options options = d->options.session;
+    int count = d->options.prefixes ? d->options.prefixes : 1;
+    d->prefixes = calloc((size_t)count, sizeof *d->prefixes);
+    if (!d->prefixes) return fail(error, OPENPI_NO_MEMORY, "out of memory: %d prefixes", count);
+    d->prefixes[0].session = d->sizes[0].session;
+    options.batch = options.rtc = 1;
+    options.parts = d->options.prefixes > 0;
+    for (d->prefix_count = 1; d->prefix_count < count; d->prefix_count++)
+        SERVE_TRY(openpi_session_create(d->engine, &options, &d->prefixes[d->prefix_count].session, error));
+    for (int i = 0; i < count; i++) d->prefixes[i].connection = -1;
+    d->chunks_most = options.batch = d->options.samples > 1 ? d->options.samples : 1;
+    options.rtc = 0;
+    if (d->chunks_most == 1) return OPENPI_OK;
+    return openpi_session_create(d->engine, &options, &d->chunks, error);
 }
 
 static openpi_status load(serve_device *d, openpi_error *error) {
@@ -223,10 +320,12 @@ static openpi_status load(serve_device *d, openpi_error *error) {
     d->engine_info = (openpi_engine_info)OPENPI_ENGINE_INFO_INIT;
     SERVE_TRY(openpi_engine_get_info(d->engine, &d->engine_info, error));
     SERVE_TRY(open_sessions(d, error));
+    SERVE_TRY(open_more_sessions(d, error));
     d->session_info = (openpi_session_info)OPENPI_SESSION_INFO_INIT;
     SERVE_TRY(openpi_session_get_info(d->sizes[0].session, &d->session_info, error));
-    size_t numbers = (size_t)batch * chunk_numbers(d), steps = (size_t)d->session_info.horizon;
-    d->samples = calloc((size_t)batch, sizeof *d->samples);
+    size_t numbers = (size_t)batch * chunk_numbers(d);
+    size_t steps = OPENPI_MAX_BATCH * (size_t)d->session_info.horizon;
+    d->samples = calloc(OPENPI_MAX_BATCH, sizeof *d->samples);
     d->rtc = calloc((size_t)batch, sizeof *d->rtc);
     d->noise = malloc(numbers * sizeof *d->noise);
     d->model_actions = malloc(numbers * sizeof *d->model_actions);
@@ -251,6 +350,9 @@ openpi_status device_open(const device_options *options, serve_device **out, ope
 void device_close(serve_device *d) {
     if (!d) return;
     for (int i = 0; i < d->size_count; i++) openpi_session_close(d->sizes[i].session);
+    for (int i = 1; i < d->prefix_count; i++) openpi_session_close(d->prefixes[i].session);
+    openpi_session_close(d->chunks);
+    free(d->prefixes);
     openpi_engine_close(d->engine);
     free(d->samples);
     free(d->rtc);
@@ -259,6 +361,19 @@ void device_close(serve_device *d) {
     free(d->actions);
     model_drop(d->options.model);
     free(d);
+}
+
+static uint64_t kept_by(const openpi_session *session) {
+    openpi_session_info info = OPENPI_SESSION_INFO_INIT;
+    if (session) openpi_session_get_info(session, &info, NULL);
+    return info.prefixes_kept;
+}
+
+int device_kept(serve_device *d) {
+    uint64_t before = d->kept;
+    d->kept = kept_by(d->chunks);
+    for (int i = 0; i < d->prefix_count; i++) d->kept += kept_by(d->prefixes[i].session);
+    return (int)(d->kept - before);
 }
 
 serve_model *device_model(const serve_device *d) { return d->options.model; }

@@ -14,6 +14,8 @@ typedef struct device_options {
     const char *name;            /* "cuda:0"                                                               */
     const openpi_engine_options *engine;
     openpi_session_options session;           /* its batch is the largest that may run                     */
+    int prefixes;                /* connections whose prefix is kept; 0: none is                           */
+    int samples;                 /* chunks of one observation that a call computes; at least 1             */
     serve_model *model;          /* whose weights these are; the device holds it                           */
     const serve_device *like;    /* a device that computes meanwhile: where this one is of the same kind, its
                                     times hold, which were measured undisturbed. NULL: none                */
@@ -26,6 +28,8 @@ void device_close(serve_device *device);
  * device failed. On one thread at a time. */
 openpi_status device_run(serve_device *device, job *const *jobs, int count, openpi_error *error);
 
+/* Calls since this was asked last that took a prefix that was kept. On device_run's thread. */
+int device_kept(serve_device *device);
 serve_model *device_model(const serve_device *device);
 const openpi_engine_info *device_engine_info(const serve_device *device);
 const openpi_session_info *device_session_info(const serve_device *device);

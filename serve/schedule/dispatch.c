@@ -96,6 +96,10 @@ static void renew(device_worker *w) {
     pthread_cond_broadcast(&d->changed);
 }
 
+static int batch_samples(const device_worker *w) {
+    return w->count == 1 && w->jobs[0]->samples ? w->jobs[0]->samples : w->count;
+}
+
 /* With the lock held, which it gives up while it computes. */
 static void run_batch(device_worker *w) {
     dispatch *d = w->dispatch;
@@ -108,8 +112,11 @@ static void run_batch(device_worker *w) {
     openpi_status status = device_run(device, w->jobs, w->count, &error);
     double end = clock_now();
     stamp(w, MOMENT_RAN, end);
-    metrics_add_batch(d->options.metrics, w->number, w->count, (end - begin) * 1e-3);
+    metrics_add_batch(d->options.metrics, w->number, batch_samples(w), (end - begin) * 1e-3);
+    int kept = device_kept(device);
+    metrics_add_kept(d->options.metrics, kept);
     pthread_mutex_lock(&d->lock);
+    if (kept) scheduler_shorter(d->scheduler, w->number);
     w->began = 0;
     scheduler_finish(d->scheduler, w->number, clock_ns());
     pthread_cond_broadcast(&d->changed);
@@ -142,13 +149,19 @@ static void *run(void *argument) {
     return NULL;
 }
 
+/* What the worker's batch takes at most; with the lock held. */
+static int64_t usual_time(const device_worker *w, const batch_times *times) {
+    int samples = w->count == 1 ? w->jobs[0]->samples : 0;
+    return samples ? samples * times->ns[1] : times->ns[w->count];
+}
+
 int dispatch_hung(dispatch *d, int64_t patience, int64_t now) {
     int hung = -1;
     pthread_mutex_lock(&d->lock);
     for (int i = 0; i < d->started && hung < 0; i++) {
         const device_worker *w = &d->workers[i];
         if (!w->began) continue;
-        int64_t usual = device_times(d->options.devices[i])->ns[w->count], ran = now - w->began;
+        int64_t ran = now - w->began, usual = usual_time(w, device_times(d->options.devices[i]));
         if (ran > patience && ran / DISPATCH_SLOW > usual) hung = i;
     }
     pthread_mutex_unlock(&d->lock);
@@ -236,7 +249,8 @@ void dispatch_submit(dispatch *d, job *job) {
     pthread_mutex_lock(&d->lock);
     int old = job->model_number != d->model_number && !job->abandoned;
     int taken = !old && !job->abandoned &&
-                scheduler_submit(d->scheduler, job->number, job, deadline, clock_ns());
+                scheduler_submit_many(d->scheduler, job->number, job, job->samples ? job->samples : 1,
+                                      job->samples > 0, deadline, clock_ns());
     job->submitted = taken;
     alert_end(&d->coming);
     pthread_cond_broadcast(&d->changed);

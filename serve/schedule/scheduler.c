@@ -20,6 +20,9 @@ typedef struct scheduler_client {
     budget *budget;              /* a reserved client's; NULL: it is shared                               */
     rhythm rhythm, before;       /* now, and before the queued request came                                */
     void *queued;                /* NULL: none                                                            */
+    int samples;                 /* its samples that no batch has yet                                      */
+    int whole;                   /* 1: they are one call                                                  */
+    int begun;                   /* 1: a batch had others of it                                           */
     int64_t deadline;
     uint64_t arrival;            /* the queued request's number                                           */
     int64_t start;               /* where the account stood when the queued request could run             */
@@ -40,6 +43,9 @@ typedef struct scheduler_device {
     double slower;               /* than measured: a moving mean                                          */
     batch_times times;           /* measured × slower                                                     */
     int count;                   /* members of the running batch; 0: idle                                 */
+    int samples;                 /* their samples together; 0: a whole request's                          */
+    int shorter;                 /* 1: its time tells nothing about the device                            */
+    int taken[BATCH_TIMES_MAX];            /* each one's samples                                          */
     int shared;                  /* 1: they run as shared ones                                            */
     int members[BATCH_TIMES_MAX];          /* clients                                                     */
     void *requests[BATCH_TIMES_MAX], *late[BATCH_TIMES_MAX];      /* the last action of each kind          */
@@ -181,12 +187,17 @@ static void release(scheduler *s, const scheduler_client *c) {
     s->free[s->free_count++] = (int)(c - s->clients);
 }
 
+void scheduler_forget(scheduler *s, int connection) {
+    scheduler_client *c = &s->clients[connection];
+    if (c->queued) set_remove(&s->queue, connection);
+    c->queued = NULL;
+}
+
 void *scheduler_leave(scheduler *s, int connection, int64_t now) {
     scheduler_client *c = &s->clients[connection];
-    void *dropped = c->queued;
+    void *dropped = c->running && c->begun ? NULL : c->queued;
     advance(s, now);
-    if (dropped) set_remove(&s->queue, connection);
-    c->queued = NULL;
+    scheduler_forget(s, connection);
     if (c->class == SCHEDULER_RESERVED) {
         set_remove(&s->reserving, connection);
         if (!--c->budget->members) s->reserved -= c->budget->pace.rate;
@@ -211,10 +222,18 @@ static void may_start(const scheduler *s, scheduler_client *c) {
 }
 
 int scheduler_submit(scheduler *s, int connection, void *request, int64_t deadline, int64_t now) {
+    return scheduler_submit_many(s, connection, request, 1, 0, deadline, now);
+}
+
+int scheduler_submit_many(scheduler *s, int connection, void *request, int samples, int whole,
+                          int64_t deadline, int64_t now) {
     scheduler_client *c = &s->clients[connection];
     now = advance(s, now);
     if (c->queued) return 0;
     c->queued = request;
+    c->samples = samples;
+    c->whole = whole;
+    c->begun = 0;
     c->deadline = deadline == SCHEDULER_NEVER ? deadline : later(deadline, 0) + s->shift;
     c->arrival = s->arrivals++;
     c->before = c->rhythm;
@@ -237,17 +256,23 @@ void *scheduler_withdraw(scheduler *s) {
 
 /* A device may become slower than it was at start (heat, a power limit, neighbours on a CPU). */
 static void follow_speed(scheduler_device *d, int64_t took) {
-    double now = (double)took / (double)d->measured.ns[d->count];
+    if (!d->samples || d->shorter) return;
+    double now = (double)took / (double)d->measured.ns[d->samples];
     d->slower += (fmin(fmax(now, 0.25), 4) - d->slower) / 16;
     d->times = batch_times_scaled(&d->measured, d->slower);
 }
 
+void scheduler_shorter(scheduler *s, int device) { s->devices[device].shorter = 1; }
+
 void scheduler_finish(scheduler *s, int which, int64_t now) {
     scheduler_device *d = &s->devices[which];
     now = advance(s, now);
-    int64_t foreseen = (d->ends - d->began) / d->count, took = (now - d->began) / d->count;
+    int64_t all = d->ends - d->began, ran = now - d->began;
+    int samples = d->samples ? d->samples : 1;
     for (int i = 0; i < d->count; i++) {
         scheduler_client *c = &s->clients[d->members[i]];
+        int64_t foreseen = all * d->taken[i] / samples, took = ran * d->taken[i] / samples;
+        if (!d->samples) foreseen = all, took = ran;
         c->running = 0;
         c->used += took;
         if (d->shared) c->account += earlier(took, 2 * foreseen) - foreseen;     /* more is not their doing */
@@ -274,18 +299,35 @@ static int before(const scheduler_client *a, const scheduler_client *b, int shar
 
 typedef struct selection {
     int count;                   /* in `clients`                                                          */
-    int all;                     /* that could run, whether or not they are among them                    */
+    int all;                     /* samples that could run, whether or not they are of `clients`          */
+    int samples;                 /* those that `clients` have, at most what a batch takes                 */
+    int whole;                   /* 1: the first one's are one call                                       */
     int clients[BATCH_TIMES_MAX];          /* the first ones, in order                                    */
 } selection;
 
-/* The first `most` requests of one class that could run now. */
+/* A whole request runs when it is the first, and then alone. */
+static void part_whole(const scheduler *s, int most, selection *out) {
+    int kept = 0;
+    out->whole = out->count && s->clients[out->clients[0]].whole;
+    out->samples = 0;
+    for (int i = 0; i < out->count; i++) {
+        const scheduler_client *c = &s->clients[out->clients[i]];
+        if (c->whole != out->whole || (out->whole && i)) continue;
+        out->clients[kept++] = out->clients[i];
+        out->samples += out->whole ? 1 : c->samples;
+    }
+    out->count = kept;
+    if (out->samples > most) out->samples = most;
+}
+
+/* The requests of one class that could run now and come first, at most as many as a batch has samples. */
 static void select_class(const scheduler *s, int shared, int most, selection *out) {
     out->count = out->all = 0;
     for (int i = 0; i < s->queue.count; i++) {
         int who = s->queue.items[i];
         const scheduler_client *c = &s->clients[who];
         if (c->running || goes_first(c, s->now) == shared) continue;
-        out->all++;
+        out->all += c->whole ? 1 : c->samples;
         int at = out->count;
         while (at > 0 && before(c, &s->clients[out->clients[at - 1]], shared)) at--;
         if (at == most) continue;
@@ -293,6 +335,7 @@ static void select_class(const scheduler *s, int shared, int most, selection *ou
         memmove(&out->clients[at + 1], &out->clients[at], (size_t)(out->count - 1 - at) * sizeof(int));
         out->clients[at] = who;
     }
+    part_whole(s, most, out);
 }
 
 /* ---- hold ---------------------------------------------------------------------------------------- */
@@ -384,41 +427,73 @@ static int take_late(scheduler *s, scheduler_device *d) {
     return count;
 }
 
-static scheduler_action run(scheduler *s, scheduler_device *d, const selection *chosen, int count,
+/* A call of a whole request, at most: as long as its samples take in the largest batches. */
+static int64_t whole_time(const scheduler *s, const scheduler_device *d, const selection *chosen) {
+    int samples = s->clients[chosen->clients[0]].samples, largest = d->times.largest;
+    return d->times.ns[largest] * (samples / largest) + d->times.ns[samples % largest];
+}
+
+/* The next `samples` of the client's request become member i of the device's batch. */
+static void take_member(scheduler *s, scheduler_device *d, int i, int who, int samples) {
+    scheduler_client *c = &s->clients[who];
+    d->members[i] = who;
+    d->requests[i] = c->queued;
+    d->taken[i] = samples;
+    c->running = 1;
+    c->begun = samples < c->samples;
+    c->samples -= samples;
+    if (c->begun) return;
+    c->queued = NULL;
+    set_remove(&s->queue, who);
+}
+
+/* The member's share of a batch that has `samples`. */
+static void charge(scheduler *s, const scheduler_device *d, int i, int samples) {
+    scheduler_client *c = &s->clients[d->members[i]];
+    int turns = d->samples ? d->taken[i] : 1;
+    if (d->shared) {
+        s->level = later(s->level, c->start);
+        c->account = c->start + (d->ends - d->began) * turns / samples;
+    } else {
+        for (int turn = 0; turn < turns; turn++) pace_take(&c->budget->pace, s->now);
+    }
+}
+
+/* `samples`: of the batch, one of a whole request. */
+static scheduler_action run(scheduler *s, scheduler_device *d, const selection *chosen, int samples,
                             int shared) {
-    int64_t took = d->times.ns[count];
-    d->count = count;
+    int64_t took = chosen->whole ? whole_time(s, d, chosen) : d->times.ns[samples];
+    d->samples = chosen->whole ? 0 : samples;
+    d->shorter = 0;
     d->shared = shared;
     d->began = s->now;
     d->ends = s->now + took;
-    for (int i = 0; i < count; i++) {
-        int who = d->members[i] = chosen->clients[i];
-        scheduler_client *c = &s->clients[who];
-        d->requests[i] = c->queued;
-        c->queued = NULL;
-        c->running = 1;
-        set_remove(&s->queue, who);
-        if (!shared) {
-            pace_take(&c->budget->pace, s->now);
-            continue;
-        }
-        s->level = later(s->level, c->start);
-        c->account = c->start + took / count;
+    d->count = 0;
+    for (int left = samples; left; d->count++) {
+        int who = chosen->clients[d->count], all = s->clients[who].samples;
+        int taken = chosen->whole || all < left ? all : left;
+        take_member(s, d, d->count, who, taken);
+        charge(s, d, d->count, samples);
+        left -= chosen->whole ? 1 : taken;
     }
     if (shared)
         d->may_hold =
             earlier(SCHEDULER_HOLD_CALLS * d->times.ns[1], d->may_hold + SCHEDULER_HOLD_SHARE * took);
-    return (scheduler_action){.verb = SCHEDULER_RUN, .count = count, .requests = d->requests};
+    return (scheduler_action){.verb = SCHEDULER_RUN, .count = d->count, .requests = d->requests,
+                              .samples = d->taken};
 }
 
-/* How many of the chosen this device takes, so that idle devices share all that could run. */
+/* How many of the chosen samples this device takes, so that idle devices share all that could run. */
 static int part(const scheduler *s, const scheduler_device *d, const selection *chosen) {
     int idle = 1 + others_free(s, d, s->now), share = (chosen->all + idle - 1) / idle;
-    return share < chosen->count ? share : chosen->count;
+    return share < chosen->samples ? share : chosen->samples;
 }
 
-/* How many reserved requests run as one batch: the most whose mean answer comes no later than one by one. */
-static int reserved_batch(const scheduler_device *d, int count) {
+/* How many samples of reserved requests run as one batch: the most whose mean answer comes no later than one
+ * by one; of one request, those that its last answer comes soonest with. */
+static int reserved_batch(const scheduler_device *d, const selection *chosen, int count) {
+    if (chosen->whole) return 1;
+    if (chosen->count == 1) return batch_times_best(&d->times, count, SCHEDULER_NEVER);
     while (count > 1 && 2 * d->times.ns[count] > (count + 1) * d->times.ns[1]) count--;
     return count;
 }
@@ -427,15 +502,16 @@ static int reserved_batch(const scheduler_device *d, int count) {
 static int shared_batch(const scheduler *s, const scheduler_device *d, const selection *chosen, int count,
                         int64_t *until) {
     const int64_t *ns = d->times.ns;
-    int64_t over, due = free_until(s, d, &over);
-    int64_t block = (int64_t)(s->max_block * (double)ns[1]), limit = earlier(block, due - s->now);
-    if (limit < ns[1] && over - s->now <= d->may_hold) {
+    int64_t over, due = free_until(s, d, &over), least = chosen->whole ? whole_time(s, d, chosen) : ns[1];
+    int64_t block = (int64_t)(s->max_block * (double)ns[1]);
+    if (earlier(later(block, least), due - s->now) < least && over - s->now <= d->may_hold) {
         *until = over;
         return 0;
     }
+    if (chosen->whole) return 1;
     count = batch_times_best(&d->times, count, earlier(block, (due - s->now) / 2));
     if (!count) count = 1;
-    for (int i = 0; i < count; i++)        /* a batch that makes a member late is too large                */
+    for (int i = 0; i < count && i < chosen->count; i++)       /* one that makes a member late is too large */
         while (count > 1 && s->clients[chosen->clients[i]].deadline < s->now + ns[count]) count--;
     return count;
 }
@@ -451,7 +527,8 @@ static scheduler_action choose(scheduler *s, scheduler_device *d) {
         select_class(s, 1, d->times.largest, &chosen);
     }
     count = part(s, d, &chosen);
-    if (count) count = shared ? shared_batch(s, d, &chosen, count, &until) : reserved_batch(d, count);
+    if (count && shared) count = shared_batch(s, d, &chosen, count, &until);
+    else if (count) count = reserved_batch(d, &chosen, count);
     if (count) return run(s, d, &chosen, count, shared);
     if (chosen.all) d->holding = s->now;
     return (scheduler_action){.verb = SCHEDULER_WAIT, .until = until};

@@ -23,6 +23,9 @@
  *   pace    a reserved connection that asks faster than it declared is served as shared until it is back
  *           within its rate (pace.h). The connections of one token have one rate together
  *   late    a request that can no longer be answered by its deadline is not computed
+ *   many    each sample of a request is a turn: the request is computed in as many batches as that takes,
+ *           beside those of other connections, and each of its samples is paid for like a request. A whole
+ *           request, whose samples share what a call computes, is one batch of its own
  *
  * A connection has at most one request running and one queued, and its requests are answered in order.
  *
@@ -70,13 +73,22 @@ scheduler_joined scheduler_join(scheduler *scheduler, scheduler_class class, dou
  * is one for all its connections, so nothing more is reserved. */
 scheduler_joined scheduler_join_token(scheduler *scheduler, int other, int64_t now, int *connection);
 /* A connection goes. Returns its queued request, which will not be computed, or NULL. A running request
- * stays in its batch; the number of the connection is given to no other before that batch has finished. */
+ * stays in its batch, and what is queued of its samples is forgotten; the number of the connection is given
+ * to no other before that batch has finished. */
 void *scheduler_leave(scheduler *scheduler, int connection, int64_t now);
 /* A request is ready to run; `request` (not NULL) is the caller's own. `deadline`: when the answer has to be
  * there, SCHEDULER_NEVER without one. 0, and nothing happens: the connection has a queued request already. */
 int scheduler_submit(scheduler *scheduler, int connection, void *request, int64_t deadline, int64_t now);
+/* The same of a request of `samples`, 1 … 64. `whole`: 1, they are computed in one call of their own. */
+int scheduler_submit_many(scheduler *scheduler, int connection, void *request, int samples, int whole,
+                          int64_t deadline, int64_t now);
 /* Takes a queued request back, as if it had not been submitted. NULL: none is queued. */
 void *scheduler_withdraw(scheduler *scheduler);
+/* Takes back what is queued of the connection's request: the rest of its samples will not be computed. */
+void scheduler_forget(scheduler *scheduler, int connection);
+/* The device's batch took less than its size says, because something was there already: its time tells
+ * nothing about the device's speed. Before scheduler_finish. */
+void scheduler_shorter(scheduler *scheduler, int device);
 /* The batch that the device was given has ended: its answers are sent now. */
 void scheduler_finish(scheduler *scheduler, int device, int64_t now);
 
@@ -92,6 +104,7 @@ typedef struct scheduler_action {
     scheduler_verb verb;
     int count;
     void *const *requests;       /* [count], valid until the device is asked again                        */
+    const int *samples;          /* [count] of RUN: the next ones of each request; all of a whole one     */
     int64_t until;               /* the end of WAIT; SCHEDULER_NEVER: only an event changes anything      */
 } scheduler_action;
 

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/ascii.h"
@@ -17,19 +18,27 @@ static openpi_status wrong_noise(const wire_field *field, int dims, openpi_error
     char what[DESCRIPTION], narrow[32] = "";
     if (dims < OPENPI_ACTION_DIM) snprintf(narrow, sizeof narrow, " or [horizon,%d]", dims);
     return report(error, OPENPI_BAD_INPUT,
-                  "\"%s\" of the request is %s, expected float32 [horizon,%d]%s with a horizon of 1 to %d",
+                  "\"%s\" of the request is %s, expected float32 [horizon,%d]%s with a horizon of 1 to %d, "
+                  "and as many of them as \"openpi/samples\" says",
                   field->key, wire_describe(field, what, sizeof what), OPENPI_ACTION_DIM, narrow,
                   OPENPI_MAX_HORIZON);
 }
 
-/* [horizon][32], or [horizon][dims] of a model with fewer dimensions, which reads no others. */
+/* [horizon][32], or [horizon][dims] of a model with fewer dimensions, which reads no others; for several
+ * chunks with a dimension before these. */
 static openpi_status read_noise(const wire_field *field, extras *out, openpi_error *error) {
     int dims = out->model_dims, is_float = field->element == WIRE_F32 || field->element == WIRE_F64;
-    int64_t rows = field->shape[0], columns = field->shape[1];
-    if (field->kind != WIRE_ARRAY || field->rank != 2 || (columns != OPENPI_ACTION_DIM && columns != dims) ||
-        rows < 1 || rows > OPENPI_MAX_HORIZON || !is_float)
+    if (field->kind != WIRE_ARRAY || field->rank < 2 || field->rank > 3 || !is_float)
         return wrong_noise(field, dims, error);
-    memset(out->noise, 0, (size_t)rows * OPENPI_ACTION_DIM * sizeof *out->noise);
+    const int64_t *shape = field->shape + field->rank - 2;
+    int64_t chunks = field->rank == 3 ? field->shape[0] : 1, rows = shape[0], columns = shape[1];
+    if ((columns != OPENPI_ACTION_DIM && columns != dims) || rows < 1 || rows > OPENPI_MAX_HORIZON ||
+        chunks < 1 || chunks > OPENPI_MAX_BATCH)
+        return wrong_noise(field, dims, error);
+    size_t bytes = (size_t)(chunks * rows) * OPENPI_ACTION_DIM * sizeof *out->noise;
+    free(out->noise);
+    out->noise = calloc(1, bytes);
+    if (!out->noise) return report_no_memory(error, bytes, "the noise of a request");
     for (int64_t i = 0; i < field->count; i++) {
         float number = (float)wire_element_at(field->data, field->element, (size_t)i);
         if (!isfinite(number))
@@ -38,7 +47,23 @@ static openpi_status read_noise(const wire_field *field, extras *out, openpi_err
         out->noise[i / columns * OPENPI_ACTION_DIM + i % columns] = number;
     }
     out->noise_rows = (int)rows;
+    out->noise_chunks = field->rank == 3 ? (int)chunks : 0;
     return OPENPI_OK;
+}
+
+/* The noise has a row of chunks where several are asked for, and as many. */
+static openpi_status check_samples(const extras *extras, openpi_error *error) {
+    int chunks = extras->noise_chunks;
+    if (!extras->noise_rows || chunks == extras->samples || (!chunks && extras->samples == 1))
+        return OPENPI_OK;
+    if (!extras->samples)
+        return report(error, OPENPI_BAD_INPUT,
+                      "\"openpi/noise\" of the request is for %d chunks, expected [horizon,%d] without "
+                      "\"openpi/samples\"", chunks, OPENPI_ACTION_DIM);
+    return report(error, OPENPI_BAD_INPUT,
+                  "\"openpi/noise\" of the request is for %d chunks, expected [%d,horizon,%d]: "
+                  "\"openpi/samples\" is %d", chunks ? chunks : 1, extras->samples, OPENPI_ACTION_DIM,
+                  extras->samples);
 }
 
 static openpi_status read_deadline(const wire_field *field, extras *out, openpi_error *error) {
@@ -101,6 +126,10 @@ static openpi_status read_choice(const wire_field *field, const char *const *nam
     report(error, OPENPI_BAD_INPUT, "\"%s\" of the request is %s, expected one of %s", field->key, what,
            expected);
     return guess_add(error, OPENPI_BAD_INPUT, what, expected);
+}
+
+static openpi_status read_samples(const wire_field *field, extras *out, openpi_error *error) {
+    return read_int(field, 1, OPENPI_MAX_BATCH, &out->samples, error);
 }
 
 static openpi_status read_executed(const wire_field *field, extras *out, openpi_error *error) {
@@ -184,6 +213,7 @@ static const struct {
     openpi_status (*read)(const wire_field *field, extras *out, openpi_error *error);
 } known[] = {
     {"noise", read_noise},
+    {"samples", read_samples},
     {"deadline_ms", read_deadline},
     {"last_action", read_last_action},
     {"rtc", read_map},
@@ -197,7 +227,9 @@ static const struct {
 enum { KNOWN = sizeof known / sizeof *known };
 
 void extras_clear(extras *extras) {
-    extras->noise_rows = 0;
+    free(extras->noise);
+    extras->noise = NULL;
+    extras->noise_rows = extras->noise_chunks = extras->samples = 0;
     extras->deadline_ms = 0;
     extras->last_count = 0;
     extras->rtc_given = extras->rtc_executed = extras->rtc_delay = extras->rtc_horizon = 0;
@@ -208,7 +240,8 @@ void extras_clear(extras *extras) {
 
 static openpi_status refuse_unknown(const wire_field *field, openpi_error *error) {
     static const char entries[] = "executed, delay, horizon, mode, schedule and max_weight",
-                      keys[] = "openpi/noise, openpi/deadline_ms, openpi/last_action and openpi/rtc";
+                      keys[] = "openpi/noise, openpi/samples, openpi/deadline_ms, openpi/last_action "
+                             "and openpi/rtc";
     int entry = !strncmp(field->key + PREFIX, "rtc/", 4);
     const char *unknown = field->key + (entry ? PREFIX + 4 : 0);
     if (entry)
@@ -230,5 +263,6 @@ openpi_status extras_read(const wire_message *message, int dims, extras *out, op
         while (which < KNOWN && strcmp(field->key + PREFIX, known[which].name)) which++;
         TRY(which == KNOWN ? refuse_unknown(field, error) : known[which].read(field, out, error));
     }
+    TRY(check_samples(out, error));
     return check_rtc(out, error);
 }

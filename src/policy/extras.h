@@ -1,14 +1,17 @@
 /* The keys of a message that are about its call and not of the observation: "openpi/noise",
- * "openpi/deadline_ms", "openpi/last_action" and the map "openpi/rtc". openpi's own server ignores them. Any
- * other key that begins with "openpi/" is refused, because a misspelt one would be ignored in silence. */
+ * "openpi/samples", "openpi/deadline_ms", "openpi/last_action" and the map "openpi/rtc". openpi's own server
+ * ignores them. Any other key that begins with "openpi/" is refused, because a misspelt one would be ignored
+ * in silence. */
 #ifndef POLICY_EXTRAS_H
 #define POLICY_EXTRAS_H
 
 #include "policy/wire/wire.h"
 
 typedef struct extras {
-    float noise[OPENPI_MAX_HORIZON * OPENPI_ACTION_DIM];      /* [noise_rows][32], 0 beyond the model's     */
+    float *noise;                /* [noise_chunks][noise_rows][32], 0 beyond the model's; owned            */
     int noise_rows;              /* 0: absent                                                              */
+    int noise_chunks;            /* 0: the noise is that of one chunk, without a dimension for it          */
+    int samples;                 /* 0: absent                                                              */
     int model_dims;              /* columns that noise may have instead of 32                              */
     double deadline_ms;          /* 0: absent                                                              */
     double last[OPENPI_ACTION_DIM];           /* [last_count], the action that was sent before             */
@@ -20,7 +23,7 @@ typedef struct extras {
     double rtc_max_weight;
 } extras;
 
-/* All absent. */
+/* All absent, and no memory. */
 void extras_clear(extras *extras);
 /* What "openpi/rtc" says, into openpi.h's struct. */
 void extras_give_rtc(const extras *extras, openpi_extras *out);

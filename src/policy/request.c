@@ -138,7 +138,14 @@ void openpi_request_close(openpi_request *request) {
     tokenizer_scratch_close(request->scratch);
     wire_message_free(request->message);
     free(request->kept_prompt);
+    extras_clear(&request->extras);
     free(request);
+}
+
+/* Columns that the message's noise lacks are zeros in the request's. */
+static size_t noise_bytes(size_t message_bytes) {
+    size_t most = (size_t)OPENPI_MAX_BATCH * OPENPI_MAX_HORIZON * DIMS * sizeof(float);
+    return message_bytes < most / DIMS ? message_bytes * DIMS : most;
 }
 
 /* What take_memory takes, and what a message may add to it. */
@@ -147,12 +154,12 @@ size_t openpi_request_bytes(const openpi_policy *policy, size_t message_bytes, s
     if (!policy) return 0;
     size_t tokens = (size_t)(policy->max_prompt + 1) * sizeof(int32_t),
            pixels = OPENPI_CAMERAS * PIXELS * (policy->lerobot ? sizeof(float) : 1);
-    size_t text = message_bytes < MAX_TEXT ? message_bytes : MAX_TEXT;
+    size_t text = message_bytes < MAX_TEXT ? message_bytes : MAX_TEXT, noise = noise_bytes(message_bytes);
     size_t made = sizeof(openpi_request) + sizeof(limited) + pixels + tokens + READY_PICTURE +
                   prompt_bytes(READY_TEXT, DIMS) + tokenizer_scratch_bytes(READY_WORD);
-    if (kept) *kept = made + text;
+    if (kept) *kept = made + text + noise;
     if (!message_bytes) return made;
-    return made + text + wire_most_bytes(message_bytes) + prompt_bytes(text, DIMS) +
+    return made + text + noise + wire_most_bytes(message_bytes) + prompt_bytes(text, DIMS) +
            tokenizer_scratch_bytes(prompt_bytes(text, DIMS)) + image_scratch_most(message_bytes);
 }
 
@@ -560,6 +567,7 @@ openpi_status openpi_request_extras(const openpi_request *request, openpi_extras
     if (request->prepared || request->message) {
         own.noise_rows = request->extras.noise_rows;
         own.noise = own.noise_rows ? request->extras.noise : NULL;
+        own.samples = request->extras.samples;
         own.deadline_ms = request->extras.deadline_ms;
         extras_give_rtc(&request->extras, &own);
     }

@@ -23,7 +23,9 @@ static void open_request(void) {
 static void check_extras(const openpi_extras *e) {
     PROMISE(e->deadline_ms >= 0 && e->rtc_executed >= 0 && e->rtc_delay >= 0 && e->rtc_horizon >= 0);
     PROMISE(!e->noise == !e->noise_rows && e->noise_rows >= 0 && e->noise_rows <= OPENPI_MAX_HORIZON);
-    for (int i = 0; i < e->noise_rows * OPENPI_ACTION_DIM; i++) sink += e->noise[i];
+    PROMISE(e->samples >= 0 && e->samples <= OPENPI_MAX_BATCH);
+    int rows = e->noise_rows * (e->samples ? e->samples : 1);
+    for (int i = 0; i < rows * OPENPI_ACTION_DIM; i++) sink += e->noise[i];
 }
 
 /* Follows on from a chunk of zeros. */

@@ -80,6 +80,11 @@ static void a_map_becomes_fields(void **state) {
     assert_true(extras.rtc_horizon == 64 && extras.rtc_max_weight == 2.5);
     WORKS(prepare(NULL, 0));
     must_be_absent();
+    WORKS(prepare(ENTRY("\xaeopenpi/samples\x08")));
+    extras = extras_of_last();
+    assert_true(extras.samples == 8 && !extras.noise && !extras.rtc);
+    WORKS(prepare(NULL, 0));
+    must_be_absent();
 }
 
 /* Nothing is said where the message was refused. */
@@ -93,6 +98,9 @@ static void mistakes_get_a_sentence(void **state) {
     REFUSES(prepare(ENTRY(RTC "\x82" EXECUTED "\xca\x7f\xc0\x00\x00" DELAY "\x03")), OPENPI_BAD_INPUT,
             "executed\" of the request is nan");
     REFUSES(prepare(ENTRY(RTC "\x82" EXECUTED "\x02" DELAY "\x40")), OPENPI_BAD_INPUT, "is 64, expected");
+    REFUSES(prepare(ENTRY("\xaeopenpi/samples\x00")), OPENPI_BAD_INPUT,
+            "is 0, expected a whole number from 1 to");
+    REFUSES(prepare(ENTRY("\xaeopenpi/samples\x41")), OPENPI_BAD_INPUT, "is 65, expected");
     REFUSES(prepare(ENTRY("\xaeopenpi/rtcwhat\x01")), OPENPI_BAD_INPUT, "unknown key \"openpi/rtcwhat\"");
 }
 

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -675,8 +676,120 @@ static void a_clock_that_jumps_ahead_makes_nobody_a_debtor(void **state) {
     scheduler_destroy(s);
 }
 
+/* ---- requests of several samples ------------------------------------------------------------------- */
+
+static void submit_many(scheduler *s, int connection, int request, int samples, int whole, int64_t now) {
+    assert_true(scheduler_submit_many(s, connection, &requests[request], samples, whole, SCHEDULER_NEVER,
+                                      now));
+}
+
+/* The device runs these requests, and these numbers of their samples. */
+static void runs_samples(scheduler *s, int64_t now, const char *expected, const int *samples) {
+    scheduler_action a = scheduler_next(s, 0, now);
+    assert_int_equal(a.verb, SCHEDULER_RUN);
+    assert_int_equal(a.count, strlen(expected));
+    for (int i = 0; i < a.count; i++) {
+        assert_ptr_equal(a.requests[i], &requests[expected[i] - '0']);
+        assert_int_equal(a.samples[i], samples[i]);
+    }
+}
+
+/* Ten samples of one connection: batches of eight and of what is left, beside who has used less. */
+static void samples_fill_batches(void **state) {
+    scheduler *s = make(1, 8);
+    int many = join(s, SCHEDULER_SHARED, 0, ms), one = join(s, SCHEDULER_SHARED, 0, ms);
+    (void)state;
+    submit_many(s, many, 1, 10, 0, ms);
+    runs_samples(s, ms, "1", (const int[]){8});
+    submit(s, one, 2, 2 * ms);
+    scheduler_finish(s, 0, 61 * ms);
+    runs_samples(s, 61 * ms, "21", (const int[]){1, 2});
+    scheduler_finish(s, 0, 86 * ms);
+    assert_int_equal(scheduler_next(s, 0, 86 * ms).verb, SCHEDULER_WAIT);
+    scheduler_connection a = scheduler_look(s, many), b = scheduler_look(s, one);
+    assert_true(a.device_ns == 60 * ms + 25 * ms * 2 / 3 && b.device_ns == 25 * ms / 3);
+    scheduler_destroy(s);
+}
+
+/* Each sample is a turn: beside three requests one after the other, eight samples get half of the time. */
+static void samples_are_turns(void **state) {
+    scheduler *s = make(1, 1);
+    int many = join(s, SCHEDULER_SHARED, 0, ms), one = join(s, SCHEDULER_SHARED, 0, ms), of_many = 0;
+    int64_t now = ms;
+    (void)state;
+    submit_many(s, many, 1, 8, 0, now);
+    submit(s, one, 2, now);
+    for (int call = 0; call < 8; call++) {
+        scheduler_action a = scheduler_next(s, 0, now);
+        assert_true(a.verb == SCHEDULER_RUN && a.count == 1 && a.samples[0] == 1);
+        int again = a.requests[0] == &requests[2];
+        of_many += !again;
+        now += 10 * ms;
+        scheduler_finish(s, 0, now);
+        if (again) submit(s, one, 2, now);
+    }
+    assert_int_equal(of_many, 4);
+    scheduler_destroy(s);
+}
+
+/* A whole request runs alone, and is paid for by the time that it takes. */
+static void a_whole_request_is_a_call(void **state) {
+    scheduler *s = make(1, 8);
+    int whole = join(s, SCHEDULER_SHARED, 0, ms), one = join(s, SCHEDULER_SHARED, 0, ms);
+    (void)state;
+    submit_many(s, whole, 1, 20, 1, ms);
+    submit(s, one, 2, ms);
+    runs_samples(s, ms, "1", (const int[]){20});
+    scheduler_finish(s, 0, 31 * ms);
+    assert_true(scheduler_look(s, whole).device_ns == 30 * ms);
+    submit_many(s, whole, 3, 8, 1, 31 * ms);
+    runs_samples(s, 31 * ms, "2", (const int[]){1});
+    scheduler_finish(s, 0, 41 * ms);
+    runs_samples(s, 41 * ms, "3", (const int[]){8});
+    scheduler_destroy(s);
+}
+
+/* Who leaves while samples of its request run gets nothing back, and the rest is forgotten. */
+static void a_begun_request_leaves(void **state) {
+    scheduler *s = make(1, 1);
+    int c = join(s, SCHEDULER_SHARED, 0, ms);
+    (void)state;
+    submit_many(s, c, 1, 3, 0, ms);
+    runs_samples(s, ms, "1", (const int[]){1});
+    assert_null(scheduler_leave(s, c, 2 * ms));
+    scheduler_finish(s, 0, 11 * ms);
+    assert_int_equal(scheduler_next(s, 0, 11 * ms).verb, SCHEDULER_WAIT);
+    c = join(s, SCHEDULER_SHARED, 0, 12 * ms);
+    submit_many(s, c, 2, 2, 0, 12 * ms);
+    runs_samples(s, 12 * ms, "2", (const int[]){1});
+    scheduler_finish(s, 0, 22 * ms);
+    assert_ptr_equal(scheduler_leave(s, c, 22 * ms), &requests[2]);
+    scheduler_destroy(s);
+}
+
+/* A batch whose prefix was there says nothing of the device's speed. */
+static void shorter_batches_are_not_timed(void **state) {
+    scheduler *s = make(1, 1);
+    int c = join(s, SCHEDULER_SHARED, 0, ms);
+    (void)state;
+    double before = scheduler_get_state(s).reservable;
+    submit(s, c, 1, ms);
+    runs(s, 0, ms, "1");
+    scheduler_shorter(s, 0);
+    scheduler_finish(s, 0, 2 * ms);
+    assert_true(scheduler_get_state(s).reservable == before);
+    submit(s, c, 1, 3 * ms);
+    runs(s, 0, 3 * ms, "1");
+    scheduler_finish(s, 0, 4 * ms);
+    assert_true(scheduler_get_state(s).reservable > before);
+    scheduler_destroy(s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(samples_fill_batches), cmocka_unit_test(samples_are_turns),
+        cmocka_unit_test(a_whole_request_is_a_call), cmocka_unit_test(a_begun_request_leaves),
+        cmocka_unit_test(shorter_batches_are_not_timed),
         cmocka_unit_test(batch_times_are_interpolated),
         cmocka_unit_test(batches_that_gain_nothing_are_not_made),
         cmocka_unit_test(bad_batch_times_are_refused),

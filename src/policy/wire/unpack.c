@@ -33,9 +33,11 @@ static void list_keys(const wire_message *message, char *out, size_t bytes) {
     if (!shown) snprintf(out + at, bytes - at, "no keys");
 }
 
-/* 1: the key is the state's or the prompt's, so a picture under it is not a camera's. */
+/* 1: the key is the state's, the prompt's or one of extras.h, so a picture under it is not a camera's: noise
+ * of three chunks looks like one. */
 static int is_other_part(const openpi_policy *policy, const char *key) {
     static const char *const names[] = {"prompt", "task", "state", lerobot_state};
+    if (!strncmp(key, "openpi/", 7)) return 1;
     for (int i = 0; i < 4; i++)
         if (!strcmp(key, names[i])) return 1;
     for (int p = 0; !policy->lerobot && p < policy->robot.part_count; p++)

@@ -1,0 +1,171 @@
+/* labels: server threads cost */
+/* Several chunks of one observation, and a prefix that is kept, over the wire: bit for bit the actions of as
+ * many plain requests, whatever memory the server has for either, and never of another robot's pictures. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "policy_golden.h"
+#include "scratch.h"
+#include "command.h"
+#include "served.h"
+#include "websocket.h"
+#include "admin_client.h"
+#include "robot_message.h"
+#include "aloha_requests.h"
+
+enum { H = 4, ARMS = 14, CHUNK = H * ARMS * (int)sizeof(double), MOST = 5, NOISES = H * OPENPI_ACTION_DIM };
+
+#define MODEL "--synthetic tiny --robot aloha --horizon 4 --steps 2 --threads 2 "
+
+/* Noises first … first+count-1 in one array; count 0: one, without a dimension for chunks. */
+static void add_noises(msgpack_sbuffer *message, int first, int count) {
+    float noise[MOST * NOISES];
+    int all = count ? count : 1;
+    const int shape[3] = {all, H, OPENPI_ACTION_DIM};
+    msgpack_sbuffer entry;
+    msgpack_packer packer;
+    for (int i = 0; i < all; i++) openpi_noise(9, (uint64_t)(first + i), noise + i * NOISES, NOISES);
+    msgpack_sbuffer_init(&entry);
+    msgpack_packer_init(&packer, &entry, msgpack_sbuffer_write);
+    pack_text(&packer, "openpi/noise");
+    pack_array(&packer, "<f4", count ? shape : shape + 1, count ? 3 : 2, noise,
+               (size_t)all * NOISES * sizeof *noise);
+    add_entry(message, &entry);
+    msgpack_sbuffer_destroy(&entry);
+}
+
+static msgpack_sbuffer request(int robot, int noise, int samples) {
+    msgpack_sbuffer message;
+    make_aloha_request(3 * robot + 1, &message);
+    add_noises(&message, noise, samples);
+    if (samples) add_number(&message, "openpi/samples", samples);
+    return message;
+}
+
+/* The numbers of a reply's actions, [count] bytes. */
+static void take_actions(int fd, uint8_t *actions, size_t count) {
+    static const char data[] = "\xc4\x04" "data";
+    ws_frame frame = ws_receive(fd);
+    if (frame.opcode != WS_BINARY) fail_msg("opcode %d, \"%s\"", frame.opcode, (char *)frame.data);
+    size_t at = 0;
+    while (memcmp(frame.data + at, data, sizeof data - 1)) at++;
+    at += sizeof data - 1;
+    at += frame.data[at] == 0xc4 ? 2 : frame.data[at] == 0xc5 ? 3 : 5;
+    assert_true(at + count < frame.bytes);
+    memcpy(actions, frame.data + at, count);
+    static const char dtype[] = "\xc4\x05" "dtype";            /* they end where the array's type begins   */
+    assert_memory_equal(frame.data + at + count, dtype, sizeof dtype - 1);
+    free(frame.data);
+}
+
+static void ask_actions(int fd, int robot, int noise, int samples, uint8_t *actions) {
+    msgpack_sbuffer message = request(robot, noise, samples);
+    ws_send(fd, WS_BINARY, 1, message.data, message.size);
+    take_actions(fd, actions, (size_t)(samples ? samples : 1) * CHUNK);
+    msgpack_sbuffer_destroy(&message);
+}
+
+/* A server that keeps nothing and computes one chunk a call. */
+static void plain(int robots, uint8_t expected[][MOST][CHUNK]) {
+    served server;
+    served_start(&server, &box, MODEL "--kept-prefixes 0");
+    int fd = greet(server.port);
+    for (int r = 0; r < robots; r++)
+        for (int i = 0; i < MOST; i++) ask_actions(fd, r, i, 0, expected[r][i]);
+    close(fd);
+    served_stop(&server);
+}
+
+static void chunks_are_those_of_plain_requests(void **state) {
+    static const char *const servers[] = {"", "--samples 3", "--samples 5 --kept-prefixes 0",
+                                          "--max-block 2 --kept-prefixes 2"};
+    static uint8_t expected[2][MOST][CHUNK], actions[MOST][CHUNK];
+    (void)state;
+    plain(2, expected);
+    assert_memory_not_equal(expected[0][0], expected[0][1], CHUNK);
+    for (size_t s = 0; s < sizeof servers / sizeof *servers; s++) {
+        served server;
+        served_start(&server, &box, MODEL "%s", servers[s]);
+        int fd = greet(server.port);
+        for (int samples = MOST; samples >= 1; samples -= 4)
+            for (int robot = 0; robot < 2; robot++) {
+                ask_actions(fd, robot, 0, samples, actions[0]);
+                assert_memory_equal(actions, expected[robot], (size_t)samples * CHUNK);
+            }
+        ask_actions(fd, 0, 4, 0, actions[0]);      /* the job's memory is of one chunk again               */
+        assert_memory_equal(actions, expected[0][4], CHUNK);
+        close(fd);
+        served_stop(&server);
+    }
+}
+
+/* Robots in turn on connections of their own: each has its own actions, and its prefix once. */
+static void each_connection_has_its_prefix(void **state) {
+    enum { ROBOTS = 3, TURNS = 3 };
+    static const struct { const char *options; double kept; } servers[] = {
+        {"", 0}, {"--kept-prefixes 3", ROBOTS * (TURNS - 1)}, {"--kept-prefixes 0", 0}};
+    static uint8_t expected[ROBOTS][MOST][CHUNK], actions[CHUNK];
+    (void)state;
+    plain(ROBOTS, expected);
+    for (size_t s = 0; s < sizeof servers / sizeof *servers; s++) {
+        served server;
+        int fd[ROBOTS];
+        served_start(&server, &box, MODEL "--admin 127.0.0.1:0 %s", servers[s].options);
+        for (int r = 0; r < ROBOTS; r++) fd[r] = greet(server.port);
+        for (int turn = 0; turn < TURNS; turn++)
+            for (int r = 0; r < ROBOTS; r++) {
+                ask_actions(fd[r], r, turn, 0, actions);
+                assert_memory_equal(actions, expected[r][turn], CHUNK);
+            }
+        metric_await(server.admin, "openpi_prefixes_kept_total", servers[s].kept);
+        for (int turn = 0; turn < TURNS; turn++) {     /* one connection, whose pictures change            */
+            ask_actions(fd[0], turn % 2, turn, 0, actions);
+            assert_memory_equal(actions, expected[turn % 2][turn], CHUNK);
+        }
+        for (int r = 0; r < ROBOTS; r++) close(fd[r]);
+        served_stop(&server);
+    }
+}
+
+/* Each is one sentence, and the connection lives. */
+static void bad_values(void **state) {
+    static const struct { double samples; int noises; const char *part; } cases[] = {
+        {0, 0, "\"openpi/samples\" of the request is 0, expected a whole number from 1 to 64"},
+        {65, 0, "is 65, expected"},
+        {1.5, 0, "is 1.5, expected"},
+        {3, 2, "\"openpi/noise\" of the request is for 2 chunks, expected [3,horizon,32]"},
+        {3, 0, "is for 1 chunks, expected [3,horizon,32]"},
+        {-1, 2, "is for 2 chunks, expected [horizon,32] without \"openpi/samples\""},
+    };
+    static uint8_t actions[2][CHUNK];
+    served server;
+    (void)state;
+    served_start(&server, &box, MODEL);
+    int fd = greet(server.port);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        msgpack_sbuffer message;
+        make_aloha_request(0, &message);
+        add_noises(&message, 0, cases[i].noises);
+        if (cases[i].samples >= 0) add_number(&message, "openpi/samples", cases[i].samples);
+        expect_sentence(fd, &message, cases[i].part);
+        msgpack_sbuffer_destroy(&message);
+    }
+    ask_actions(fd, 0, 0, 2, actions[0]);
+    close(fd);
+    served_stop(&server);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(chunks_are_those_of_plain_requests, open_box, close_box),
+        cmocka_unit_test_setup_teardown(each_connection_has_its_prefix, open_box, close_box),
+        cmocka_unit_test_setup_teardown(bad_values, open_box, close_box),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
