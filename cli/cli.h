@@ -140,7 +140,8 @@ typedef struct machine_values {
      .offset = offsetof(type, member.threads), .low = 1, .high = 1024},                                      \
     {OPTION_TEXT, "isa", "NAME",                                                                             \
      "highest CPU instructions to use: reference, on x86 also avx2, avx512, avx512_vnni, avx512_bf16, amx, " \
-     "on ARM neon, neon_bf16 (default: the best that the CPU runs)", .offset = offsetof(type, member.isa)},  \
+     "on ARM neon, neon_dot, neon_bf16 (default: the best that the CPU runs)",                               \
+     .offset = offsetof(type, member.isa)},                                                                  \
     {OPTION_TEXT, "path", "NAME", "kernels of a GPU: hopper or portable (default: the best that it runs)",   \
      .offset = offsetof(type, member.path)},                                                                 \
     {OPTION_TEXT, "as", "CARD", AS_HELP, .offset = offsetof(type, member.as)},                              \

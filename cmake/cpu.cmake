@@ -25,7 +25,8 @@ set(openpi_avx512 ${openpi_avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq)
 set(openpi_avx512vnni ${openpi_avx512} -mavx512vnni)
 set(openpi_avx512bf16 ${openpi_avx512vnni} -mavx512bf16)
 set(openpi_amx ${openpi_avx512bf16} -mamx-tile -mamx-bf16 -mamx-int8)
-set(openpi_neonbf16 -march=armv8.2-a+bf16)     # not 8.6: Graviton 3 has BFMMLA in an 8.4
+set(openpi_neondot -march=armv8.2-a+dotprod)
+set(openpi_neonbf16 -march=armv8.2-a+bf16+i8mm)     # not 8.6: Graviton 3 has both in an 8.4
 foreach(source ${OPENPI_SOURCES})
     if(openpi_cpu STREQUAL x86 AND source MATCHES "_(avx2|avx512|avx512vnni|avx512bf16|amx)\\.c$")
         set(flags ${openpi_${CMAKE_MATCH_1}})
@@ -33,7 +34,7 @@ foreach(source ${OPENPI_SOURCES})
             list(APPEND flags -mprefer-vector-width=512)
         endif()
         set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${flags};-ffp-contract=fast;-O3")
-    elseif(openpi_cpu STREQUAL arm AND source MATCHES "_(neon|neonbf16)\\.c$")
+    elseif(openpi_cpu STREQUAL arm AND source MATCHES "_(neon|neondot|neonbf16)\\.c$")
         # gcc would load all of B before it uses any, into registers that are sums.
         set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${openpi_${CMAKE_MATCH_1}};-ffp-contract=fast;-O3;$<$<C_COMPILER_ID:GNU>:-fno-schedule-insns>")
     endif()

@@ -288,8 +288,8 @@ typedef struct openpi_engine_options {
                                           block every signal and have the scheduling policy and the
                                           priority of the thread that opens the engine               */
     const char *isa;                   /* cap for the CPU: "reference", on x86-64 also "avx2", "avx512",
-                                          "avx512_vnni", "avx512_bf16", "amx", on ARM "neon" and
-                                          "neon_bf16"; default the best that the CPU runs            */
+                                          "avx512_vnni", "avx512_bf16", "amx", on ARM "neon",
+                                          "neon_dot", "neon_bf16"; default the best that the CPU runs */
     int pin;                           /* 1: pin worker i to the i-th allowed processor              */
     const openpi_synthetic *synthetic; /* not NULL: make the weights in memory, `checkpoint` is NULL */
     openpi_progress progress;

@@ -133,8 +133,8 @@ static const option_row options[] = {
      "worker threads (default: every processor this process may use)",
      .offset = AT(threads), .low = 1, .high = 1024},
     {OPTION_TEXT, "isa", "NAME",
-     "CPU instructions to use: avx2, avx512, avx512_vnni, avx512_bf16 or amx on x86, neon or neon_bf16 on "
-     "ARM (default: the best that the CPU runs)", .offset = AT(isa)},
+     "CPU instructions to use: avx2, avx512, avx512_vnni, avx512_bf16 or amx on x86, neon, neon_dot or "
+     "neon_bf16 on ARM (default: the best that the CPU runs)", .offset = AT(isa)},
     {OPTION_TEXT, "path", "NAME",
      "kernels of a GPU: hopper or portable (default: the best that it runs)", .offset = AT(path)},
     {OPTION_TEXT, "as", "CARD", AS_HELP, .offset = AT(as)},

@@ -15,7 +15,7 @@
 #if defined(__x86_64__)
 #define LEVELS "reference, avx2, avx512, avx512_vnni, avx512_bf16 or amx"
 #else
-#define LEVELS "reference, neon or neon_bf16"
+#define LEVELS "reference, neon, neon_dot or neon_bf16"
 #endif
 
 /* ---- specs and dims ------------------------------------------------------------------------------- */

@@ -230,7 +230,7 @@ static const struct {
     const char *name, *device;
 } levels[] = {{"reference", "cpu"},   {"avx2", "cpu"},        {"avx512", "cpu"},
               {"avx512_vnni", "cpu"}, {"avx512_bf16", "cpu"}, {"amx", "cpu"},
-              {"amx_emulated", "cpu"}, {"neon", "cpu"},       {"neon_bf16", "cpu"},
+              {"amx_emulated", "cpu"}, {"neon", "cpu"},       {"neon_dot", "cpu"},    {"neon_bf16", "cpu"},
               {"plain", "host:0"},    {"mfma", "hip:0"},
               {"portable", "cuda:0"}, {"hopper", "cuda:0"}};
 

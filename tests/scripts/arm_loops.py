@@ -1,5 +1,5 @@
 """Counts instructions in the inner loops of ARM's products and compares them with the design that the heads of
-src/backend/cpu/arm/kernels_neon.c and kernels_neonbf16.c state.
+src/backend/cpu/arm/kernels_neon.c, int8_neon.c, int8_neondot.c and pairs.h state.
 
     arm_loops.py OBJDUMP OBJECT...
 """
@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 
-KINDS = {"fmla": "fma", "bfmmla": "mma", "zip1": "zip", "zip2": "zip", "shl": "widen", "and": "widen", "mov": "move", "prfm": "fetch"}
+KINDS = {"fmla": "fma", "bfmmla": "mma", "smmla": "mma", "sdot": "fma", "zip1": "zip", "zip2": "zip", "shl": "widen", "and": "widen",
+         "sxtl": "widen", "sxtl2": "widen", "scvtf": "widen", "smull": "multiply", "smull2": "multiply", "addp": "add", "sadalp": "fma", "dup": "spread",
+         "mov": "move", "fmov": "move", "prfm": "fetch"}
 MOST_MOVES = 6                             # register to register, of rows that fill no whole block
 
 
@@ -17,15 +19,21 @@ def loads_of_rows(rows):
 
 
 def design(kernel, rows):
-    """What one turn of the loop has: a k of floats, two of bf16 pairs, four of pairs of rows by BFMMLA."""
-    if kernel == "mmla":
+    """What one turn of the loop has: a k of floats or codes, two of bf16 pairs, four of int8, eight bytes of k for pairs of rows by
+    BFMMLA and SMMLA."""
+    if kernel in ("mmla", "smmla"):
         width = 8 if rows == 1 else 4 if rows <= 3 else 2
         return {"load": rows + 2 * width, "zip": 2 * width, "mma": 2 * rows * width}
-    width = 8 if rows <= 3 else 4 if rows <= 6 else 2
+    sums = 20 if kernel == "pair" else 24
+    width = 8 if rows * 8 <= sums else 4 if rows * 4 <= sums else 2
     turns = 2 if kernel == "bf16" else 1
     counts = {"load": turns * (width + loads_of_rows(rows)), "fma": turns * rows * width}
     if kernel == "bf16":
         counts["widen"] = 2 * width
+    if kernel == "codes":
+        counts |= {"load": width // 2 + loads_of_rows(rows), "widen": 5 * width // 2}
+    if kernel == "pair":
+        counts |= {"multiply": 2 * rows * width, "add": rows * width, "spread": rows}
     return counts
 
 
@@ -73,8 +81,8 @@ def count(loop):
 
 def faults(kernel, rows, counts):
     expected = design(kernel, rows)
-    whole = rows == (6 if kernel == "mmla" else 12)
-    for kind in ("load", "fma", "mma", "zip", "widen", "stack", "store"):
+    whole = rows == {"mmla": 6, "smmla": 6, "pair": 8}.get(kernel, 12)
+    for kind in ("load", "fma", "mma", "zip", "widen", "multiply", "add", "spread", "stack", "store"):
         if counts[kind] != expected.get(kind, 0):
             yield f"{counts[kind]} {kind}, expected {expected.get(kind, 0)}"
     if counts["move"] > (0 if whole else MOST_MOVES):
@@ -85,7 +93,7 @@ def main():
     seen, wrong = collections.Counter(), 0
     for path in sys.argv[2:]:
         for name, code in functions(sys.argv[1], path).items():
-            kernel = re.fullmatch(r"(f32|bf16|mmla)_tile_([0-9]+)", name)
+            kernel = re.fullmatch(r"(f32|bf16|codes|pair|dot|mmla|smmla)_tile_([0-9]+)", name)
             if not kernel:
                 continue
             for loop in inner_loops(code):
@@ -96,7 +104,7 @@ def main():
                 found = list(faults(kernel[1], int(kernel[2]), counts))
                 wrong += bool(found)
                 print(f"{name}: {dict(sorted(counts.items()))}", *(f"FAIL: {fault}" for fault in found), sep="\n  ")
-    for kernel, least in (("f32", 12), ("bf16", 12), ("mmla", 6)):
+    for kernel, least in (("f32", 12), ("bf16", 12), ("codes", 12), ("pair", 8), ("dot", 12), ("mmla", 6), ("smmla", 6)):
         if seen[kernel] < least:
             wrong += 1
             print(f"FAIL: {seen[kernel]} loops of {kernel}, expected {least} or more")

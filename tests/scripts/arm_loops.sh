@@ -6,4 +6,4 @@ folder=$BUILD/CMakeFiles/openpi_objects.dir/src/backend/cpu/arm
 "$CC" --version | grep -q 'Free Software Foundation' || { echo "SKIPPED: not by gcc"; exit 77; }
 objdump=${CC%gcc}objdump
 command -v "$objdump" >/dev/null || { echo "SKIPPED: there is no $objdump here"; exit 77; }
-python3 "$SOURCE/tests/scripts/arm_loops.py" "$objdump" "$folder"/kernels_neon{,bf16}.c.o
+python3 "$SOURCE/tests/scripts/arm_loops.py" "$objdump" "$folder"/{kernels_neon,kernels_neonbf16,int8_neon,int8_neondot,int8_neonbf16}.c.o

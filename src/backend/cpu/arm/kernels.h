@@ -5,7 +5,8 @@
 #include "backend/cpu/kernels.h"
 
 extern const cpu_elements cpu_elements_neon;
-extern const cpu_product cpu_f32_f32_neon, cpu_f32_bf16_neon;
-extern const cpu_product cpu_bf16_bf16_neonbf16;
+extern const cpu_product cpu_f32_f32_neon, cpu_f32_bf16_neon, cpu_f32_int8_neon;
+extern const cpu_product cpu_int8_int8_neon, cpu_int8_int8_neondot;
+extern const cpu_product cpu_bf16_bf16_neonbf16, cpu_int8_int8_neonbf16;
 
 #endif
