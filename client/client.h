@@ -124,10 +124,20 @@ typedef struct client_rtc {
     double max_weight;           /* guided: its largest; 0: the checkpoint's                                */
 } client_rtc;
 
+/* What a runner tells of its robot, for the server's page ("openpi/runner", which a server of an earlier
+ * release refuses and openpi's own ignores). */
+typedef struct client_runner {
+    int executed;                /* rows of the last chunk that were executed when the observation was taken;
+                                    negative: not told                                                      */
+    double held_ms;              /* how long the robot was held since the last request                      */
+    const char *reason;          /* why: "no_actions"; NULL: it was not held                                */
+} client_runner;
+
 typedef struct client_request {
     const client_field *fields;  /* [field_count], in the order in which they are sent                      */
     int field_count;
     const client_rtc *rtc;       /* NULL: an ordinary chunk                                                 */
+    const client_runner *runner; /* NULL: nothing is told                                                   */
     const float *noise;          /* [noise_rows][noise_dims] to start from; NULL: the server draws it       */
     int noise_rows, noise_dims;
     double deadline_ms;          /* after which the robot has no use for the reply; 0: none                 */
@@ -157,6 +167,7 @@ typedef struct client_metadata {
     int horizon, action_dim;     /* steps and numbers of each reply                                         */
     uint64_t max_message_bytes;  /* the longest request                                                     */
     int rtc;                     /* 1: it takes "openpi/rtc"                                                */
+    int runner;                  /* 1: it takes "openpi/runner"                                             */
     int rtc_max_delay;           /* the longest of the mode trained; 0: only guided                         */
     char **notes;                /* [note_count] what loading the checkpoint told that changes actions      */
     int note_count;

@@ -68,6 +68,7 @@ int client_metadata_read(const uint8_t *bytes, size_t count, client_metadata *ou
     out->action_dim = (int)whole(&ours, "action_dim", INT32_MAX);
     out->max_message_bytes = (uint64_t)whole(&ours, "max_message_bytes", 0x1p53);
     out->rtc = modes.kind == VALUE_TEXT;
+    out->runner = whole(&ours, "runner", 1) > 0;
     out->rtc_max_delay = (int)whole(&ours, "rtc_max_delay", INT32_MAX);
     out->reset_pose_count = read_pose(&pose, out->reset_pose);
     if (read_notes(&notes, out)) return 1;

@@ -102,9 +102,19 @@ static int put_rtc(client_message *m, const client_rtc *rtc) {
     return good;
 }
 
+static int put_runner(client_message *m, const client_runner *told) {
+    const int more = (told->executed >= 0) + (told->reason != NULL);
+    int good = client_put_text(m, "openpi/runner") && client_put_map(m, 1 + (size_t)more) &&
+               client_put_text(m, "held_ms") && client_put_double(m, told->held_ms);
+    if (told->executed >= 0)
+        good = good && client_put_text(m, "executed") && client_put_uint(m, (uint64_t)told->executed);
+    if (told->reason) good = good && client_put_text(m, "reason") && client_put_text(m, told->reason);
+    return good;
+}
+
 /* Entries of the observation's own map. */
 static size_t entries(const client_request *r) {
-    size_t count = (r->rtc != NULL) + (r->noise != NULL) + (r->deadline_ms > 0);
+    size_t count = (r->rtc != NULL) + (r->runner != NULL) + (r->noise != NULL) + (r->deadline_ms > 0);
     for (int i = 0; i < r->field_count; i++) count += !i || !same_map(&r->fields[i], &r->fields[i - 1]);
     return count;
 }
@@ -116,6 +126,7 @@ int client_request_write(const client_request *r, client_message *out, char why[
     if (!check(r, why)) return 0;
     int good = client_put_map(out, entries(r)) && put_fields(out, r->fields, r->field_count);
     if (r->rtc) good = good && put_rtc(out, r->rtc);
+    if (r->runner) good = good && put_runner(out, r->runner);
     if (r->noise) good = good && put_field(out, &noise);
     if (r->deadline_ms > 0)
         good = good && client_put_text(out, "openpi/deadline_ms") && client_put_double(out, r->deadline_ms);

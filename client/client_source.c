@@ -149,10 +149,19 @@ static int convert(const openpi_field *from, client_field *to, char map[MAP], ch
     return 1;
 }
 
+/* In the order of openpi_reason; NULL: it was not held. */
+static const char *reason_name(openpi_reason reason) {
+    static const char *const names[] = {NULL,           "starting", "no_actions", "old_observation",
+                                        "frozen_camera", "black_camera", "lost", "failed",
+                                        "limit",         "asked"};
+    return (unsigned)reason < sizeof names / sizeof *names ? names[reason] : NULL;
+}
+
 static int write_request(remote *r, const openpi_chunk_call *call) {
     client_field fields[FIELDS];
     char maps[FIELDS][MAP];
     client_rtc rtc = {.executed = call->executed, .delay = call->delay};
+    const client_runner told = {call->used, call->held_ms, reason_name(call->reason)};
     if (call->field_count > FIELDS) {
         snprintf(r->why, sizeof r->why, "the observation has %d fields, at most %d can be sent",
                  call->field_count, FIELDS);
@@ -167,6 +176,7 @@ static int write_request(remote *r, const openpi_chunk_call *call) {
     const client_request request = {.fields = fields,
                                     .field_count = call->field_count,
                                     .rtc = r->options.rtc && known && call->follows ? &rtc : NULL,
+                                    .runner = r->about.runner ? &told : NULL,
                                     .deadline_ms = call->deadline_ms};
     return client_request_write(&request, &r->message, r->why);
 }

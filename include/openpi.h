@@ -754,10 +754,16 @@ typedef struct openpi_extras {
     openpi_rtc_schedule rtc_schedule;
     int rtc_horizon;
     double rtc_max_weight;
+    int runner;                  /* 1: "openpi/runner" is present, a map: what a runner tells of its robot */
+    int runner_executed;         /* its "executed": rows of the sender's last chunk; -1: not given    */
+    double runner_held_ms;       /* its "held_ms": how long the robot was held since the last request */
+    int runner_reason;           /* its "reason": an openpi_reason                                   */
+    int runner_reserved;         /* 0                                                                */
 } openpi_extras;
 
 #define OPENPI_EXTRAS_INIT                                                                               \
-    {sizeof(openpi_extras), NULL, 0, 0, 0, 0, 0, 0, OPENPI_RTC_OFF, OPENPI_RTC_SCHEDULE_DEFAULT, 0, 0}
+    {sizeof(openpi_extras), NULL, 0, 0, 0, 0, 0, 0, OPENPI_RTC_OFF, OPENPI_RTC_SCHEDULE_DEFAULT, 0, 0,    \
+     0, -1, 0, 0, 0}
 
 /* Fills *extras from the last openpi_request_read_msgpack, openpi_request_prepare_msgpack or _fields;
  * pointers are valid until the next prepare or close. All absent after openpi_request_prepare, and where the
@@ -1063,9 +1069,13 @@ typedef struct openpi_chunk_call {
     int delay;                   /* further rows that will be executed until this chunk is there          */
     void *lent;                  /* `user` of openpi_runner_lend; else NULL                          */
     double deadline_ms;          /* after so long nothing needs the chunk; 0: none                   */
+    double held_ms;              /* how long the robot was held since the last call that succeeded   */
+    openpi_reason reason;        /* why, at last; NONE: it was not                                   */
+    int used;                    /* as `executed`, with or without real-time chunking; -1: unknown    */
 } openpi_chunk_call;
 
-#define OPENPI_CHUNK_CALL_INIT {sizeof(openpi_chunk_call), NULL, NULL, 0, 0, 0, 0, NULL, 0}
+#define OPENPI_CHUNK_CALL_INIT \
+    {sizeof(openpi_chunk_call), NULL, NULL, 0, 0, 0, 0, NULL, 0, 0, OPENPI_REASON_NONE, -1}
 
 typedef struct openpi_chunk {
     size_t size;                 /* sizeof(openpi_chunk)                                             */

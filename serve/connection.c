@@ -34,6 +34,7 @@ struct connection {
     int refusals;                /* requests in a row that did not fit                                     */
     recent recent;
     watch *watch;                /* NULL: nobody looks at it                                               */
+    trail *trail;                /* its last minute; NULL: no answer yet, or no memory                     */
 };
 
 enum {
@@ -135,6 +136,21 @@ static void record(connection *c, job *job) {
     else recorder_put(c->all->recorder, &c->all->pool, job, &client);
 }
 
+/* A sent answer becomes part of the robot's last minute. */
+static void follow(connection *c, const job *job) {
+    const job_pool *pool = &c->all->pool;
+    if (!c->trail) c->trail = trail_create(pool->horizon, pool->action_dim);
+    trail_add(c->trail, &(trail_call){.arrived_ms = job->at_ms[MOMENT_ARRIVED],
+                                      .sent_ms = job->at_ms[MOMENT_SENT],
+                                      .status = job->status,
+                                      .actions = job->sent,
+                                      .limited = &job->limited,
+                                      .rate_hz = job->rate_hz,
+                                      .executed = job->executed,
+                                      .held_ms = job->held_ms,
+                                      .reason = (openpi_reason)job->held_reason});
+}
+
 static void unwatch(connection *c) {
     if (!c || !c->watch) return;
     watch_free(c->watch);
@@ -145,6 +161,7 @@ static void unwatch(connection *c) {
 static void forget(connection *c) {
     leave(c);
     unwatch(c);
+    trail_free(c->trail);
     job_give(&c->all->pool, c->receiving);
     job_give(&c->all->pool, c->ahead);
     job_give(&c->all->pool, c->sending);
@@ -317,6 +334,7 @@ void connection_sent(void *connection_, net_message *message) {
     c->prev_total_ms = c->sending->at_ms[MOMENT_SENT] - c->sending->at_ms[MOMENT_ARRIVED];
     recent_add(&c->recent, c->sending->at_ms[MOMENT_SENT], c->prev_total_ms);
     c->requests++;
+    follow(c, c->sending);
     report(c, c->sending, 0);
     rest_after(c, c->sending);
     record(c, c->sending);
@@ -424,9 +442,19 @@ static connection *asked_longest_ago(const connections *all) {
     return found;
 }
 
-const watch *connection_watch(connections *all, uint64_t id, double now) {
+static connection *find(const connections *all, uint64_t id) {
     connection *c = all->first;
     while (c && (c->id != id || !c->peer)) c = c->after;
+    return c;
+}
+
+trail *connection_trail(const connections *all, uint64_t id) {
+    const connection *c = find(all, id);
+    return c ? c->trail : NULL;
+}
+
+const watch *connection_watch(connections *all, uint64_t id, double now) {
+    connection *c = find(all, id);
     if (!c) return NULL;
     if (!c->watch) {
         if (all->watched == WATCHES) unwatch(asked_longest_ago(all));

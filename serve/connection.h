@@ -14,6 +14,7 @@
 #include "serve/record/recorder.h"
 #include "serve/net/net.h"
 #include "serve/admin/recent.h"
+#include "serve/admin/trail.h"
 #include "serve/admin/watch.h"
 
 typedef struct connection connection;
@@ -105,5 +106,8 @@ typedef struct connection_look {
 int connections_look(const connections *all, connection_look *looks, int most, double now);
 /* Somebody looks at this connection. NULL: there is no such connection, or no memory. */
 const watch *connection_watch(connections *all, uint64_t id, double now);
+/* Its last minute, which is always kept. NULL: there is no such connection, it had no
+ * answer yet, or no memory. */
+trail *connection_trail(const connections *all, uint64_t id);
 
 #endif

@@ -18,6 +18,7 @@ static void job_free(job *job) {
     free(job->chunk);
     free(job->previous);
     free(job->model_actions);
+    free(job->sent);
     free(job->answer_memory);
     free(job);
 }
@@ -34,7 +35,9 @@ static job *job_make(const job_pool *pool) {
     made->noise = malloc(chunk_numbers(pool) * sizeof *made->noise);
     made->previous = malloc(chunk_numbers(pool) * sizeof *made->previous);
     made->model_actions = malloc(chunk_numbers(pool) * sizeof *made->model_actions);
-    if (made->answer_memory && made->noise && made->previous && made->model_actions) return made;
+    made->sent = calloc((size_t)pool->horizon * (size_t)pool->action_dim, sizeof *made->sent);
+    if (made->answer_memory && made->noise && made->previous && made->model_actions && made->sent)
+        return made;
     job_free(made);
     return NULL;
 }
@@ -77,6 +80,9 @@ job *job_take(job_pool *pool) {
     memset(job->at_ms, 0, sizeof job->at_ms);
     job->rtc.mode = OPENPI_RTC_OFF;
     job->submitted = job->abandoned = 0;
+    job->executed = -1;
+    job->held_ms = 0;
+    job->held_reason = OPENPI_REASON_NONE;
     job->deadline_ms = 0;
     job->answer = (net_message){.data = job->answer_memory + NET_HEADROOM};
     return job;

@@ -43,6 +43,9 @@ typedef struct job {
     const double *last;          /* the connection's last chunk, [horizon][32]; NULL: none                 */
     uint64_t last_model;         /* the number of the model that made it                                   */
     double *chunk;               /* this one, as openpi_request_keep makes it: [horizon][32]               */
+    int executed;                /* rows of that chunk which the robot says were executed; -1: it does not */
+    double held_ms;              /* its runner held it since its request before; 0: not, or it does not say */
+    int held_reason;             /* why: an openpi_reason                                                  */
     int rtc_asked;               /* 1: the request has "openpi/rtc", so the reply answers it               */
     openpi_rtc rtc;              /* OFF: an ordinary sample                                                */
     int truncated;               /* 1: its prompt was cut                                                  */
@@ -51,6 +54,8 @@ typedef struct job {
     int rtc_weight;              /* what its max_weight was cut to; 0: it was not                          */
     float *previous;             /* [horizon][32]: of rtc                                                  */
     float *model_actions;        /* [room][horizon][32]: what the model answered, where status is OK       */
+    float *sent;                 /* [horizon][action_dim]: the robot's first chunk, likewise               */
+    double rate_hz;              /* the robot's, likewise                                                  */
     double model_ms;             /* the call's that computed it                                            */
     int batch;                   /* that call's samples                                                    */
     snapshot *snapshot;          /* what the admin page wants to see of it; NULL: nothing                  */

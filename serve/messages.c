@@ -68,7 +68,7 @@ size_t metadata_write(const metadata *m, uint8_t *out, size_t capacity) {
     }
     failed |= put_text(&p, "openpi_server");
     const int noted = m->model && m->model->note_count;
-    failed |= msgpack_pack_map(&p, noted ? 7 : 6);
+    failed |= msgpack_pack_map(&p, noted ? 8 : 7);
     failed |= put_text(&p, "version");
     failed |= put_text(&p, m->version);
     failed |= put_uint_entry(&p, "horizon", (uint64_t)m->horizon);
@@ -77,6 +77,7 @@ size_t metadata_write(const metadata *m, uint8_t *out, size_t capacity) {
     failed |= put_text(&p, "rtc_modes");
     failed |= put_text(&p, m->rtc_max_delay ? "guided,trained" : "guided");
     failed |= put_uint_entry(&p, "rtc_max_delay", (uint64_t)m->rtc_max_delay);
+    failed |= put_uint_entry(&p, "runner", 1);
     if (noted) failed |= put_notes(&p, m->model);
     return failed ? 0 : s.count;
 }

@@ -233,6 +233,12 @@ static openpi_status check_extras(prepare *p, job *job, openpi_extras *extras, o
     *extras = (openpi_extras)OPENPI_EXTRAS_INIT;
     SERVE_TRY(openpi_request_extras(job->request, extras, error));
     job->deadline_ms = extras->deadline_ms;
+    if (extras->runner) {
+        job->executed = extras->runner_executed;
+        job->held_ms = extras->runner_held_ms;
+        job->held_reason = extras->runner_reason;
+    }
+    if (extras->rtc) job->executed = extras->rtc_executed;
     SERVE_TRY(rtc_check(&job->model->rtc, extras, error));
     SERVE_TRY(check_samples(p, job, extras, error));
     if (!extras->noise || extras->noise_rows == horizon) return OPENPI_OK;

@@ -144,7 +144,7 @@ class Runner:
         engine: Engine | None = ...,
         *,
         transform: Transform | None = ...,
-        infer: Callable[[list[tuple[Any, ...]], bool, int, int, float], Any] | None = ...,
+        infer: Callable[[list[tuple[Any, ...]], bool, int, int, float, int, float, int], Any] | None = ...,
         cancel: Callable[[], object] | None = ...,
         robot: _Path | None = ...,
         rate_hz: float = ...,

@@ -195,7 +195,15 @@ class _Remote:
             raise TypeError(f"the runner is over {over!r}, expected a Policy, an address or an object with infer(obs)")
 
     def infer(
-        self, fields: list[tuple[Any, ...]], follows: bool, executed: int, delay: int, deadline_ms: float
+        self,
+        fields: list[tuple[Any, ...]],
+        follows: bool,
+        executed: int,
+        delay: int,
+        deadline_ms: float,
+        used: int,
+        held_ms: float,
+        reason: int,
     ) -> tuple[bool, str] | npt.NDArray[np.float64]:
         try:
             policy = self._connected()
@@ -204,6 +212,9 @@ class _Remote:
                 obs["openpi/deadline_ms"] = deadline_ms
             if self._rtc != "off" and follows:
                 obs["openpi/rtc"] = {"executed": executed, "delay": delay, "mode": self._rtc} | self._known(policy, delay)
+            if self._connect is not None and _about(policy).get("runner"):
+                told = {"held_ms": held_ms} | ({"executed": used} if used >= 0 else {})
+                obs["openpi/runner"] = told | ({"reason": _REASONS[reason][0]} if reason else {})
             return np.ascontiguousarray(policy.infer(obs)["actions"], np.float64)
         except RuntimeError as error:  # openpi-client's: the server refuses the request, and is there
             return False, f"{self._what}: {_line(error)}"
@@ -218,8 +229,7 @@ class _Remote:
     @staticmethod
     def _known(policy: Any, delay: int) -> dict[str, int]:
         """A delay that the checkpoint was trained for."""
-        told: Mapping[str, Any] = getattr(policy, "get_server_metadata", dict)() or {}
-        most: int = told.get("openpi_server", {}).get("rtc_max_delay", 0)
+        most: int = _about(policy).get("rtc_max_delay", 0)
         return {"delay": min(delay, most)} if most else {}
 
     def _connected(self) -> Any:
@@ -237,6 +247,13 @@ class _Remote:
         close = getattr(getattr(policy, "_ws", None), "close", None)  # openpi's client has no close()
         if close is not None:
             close()
+
+
+def _about(policy: Any) -> Mapping[str, Any]:
+    """What `openpi serve` says of itself; of another server nothing."""
+    told: Mapping[str, Any] = getattr(policy, "get_server_metadata", dict)() or {}
+    about: Mapping[str, Any] = told.get("openpi_server", {})
+    return about
 
 
 def _line(error: Exception) -> str:

@@ -104,9 +104,10 @@ static openpi_status infer(void *user, const openpi_chunk_call *call, openpi_chu
     openpi_status status = OPENPI_SYSTEM;
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *fields = field_list(call);
-    PyObject *answer = fields ? PyObject_CallFunction(self->infer, "OOiid", fields,
+    PyObject *answer = fields ? PyObject_CallFunction(self->infer, "OOiididi", fields,
                                                       call->follows ? Py_True : Py_False, call->executed,
-                                                      call->delay, call->deadline_ms)
+                                                      call->delay, call->deadline_ms, call->used,
+                                                      call->held_ms, (int)call->reason)
                               : NULL;
     if (!answer) say_raised(error);
     else if (PyTuple_Check(answer)) status = take_failure(answer, chunk, error);

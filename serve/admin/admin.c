@@ -136,7 +136,8 @@ static void get_state(admin *a, const asked *asked, net_page *page) {
                    .robot_count = connections_look(a->connections, looks, ADMIN_ROBOTS, now),
                    .connections = a->connections->count,
                    .watched = asked->id,
-                   .watch = asked->id ? connection_watch(a->connections, asked->id, now) : NULL};
+                   .watch = asked->id ? connection_watch(a->connections, asked->id, now) : NULL,
+                   .trail = asked->id ? connection_trail(a->connections, asked->id) : NULL};
     text_clear(&a->text);
     state_write(&state, &a->text);
     model_drop(model);

@@ -161,6 +161,9 @@ static void put_watch(const state *s, text *out) {
         put_chunk(s, s->watch->last, out);
         text_put(out, ",\"before\":");
         put_chunk(s, s->watch->before, out);
+        text_put(out, ",\"trail\":");
+        if (s->trail) trail_write(s->trail, s->now_ms, out);
+        else text_put(out, "null");
     }
     text_put(out, "}");
 }

@@ -32,6 +32,7 @@ typedef struct state {
     int robot_count, connections;
     uint64_t watched;            /* the connection that somebody looks at; 0: none                         */
     const watch *watch;          /* on this robot; NULL: it is gone                                        */
+    trail *trail;                /* its last minute; NULL: there is none                                   */
 } state;
 
 void state_write(const state *state, text *out);

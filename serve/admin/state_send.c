@@ -1,4 +1,5 @@
 /* See state.h. What a robot sends: as values for programs, and as a client for people, in Python. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,12 +61,41 @@ static void put_labels(const char *name, const openpi_policy *policy, int count,
     text_put(out, "]");
 }
 
+static void put_limit(const char *name, const double *limit, int count, text *out) {
+    text_put(out, ",\"%s\":[", name);
+    for (int i = 0; i < count; i++) {
+        if (i) text_put(out, ",");
+        if (isfinite(limit[i])) text_put(out, "%.6g", limit[i]);
+        else text_put(out, "null");
+    }
+    text_put(out, "]");
+}
+
+/* null: the robot has none. */
+static void put_limits(const openpi_policy *policy, int count, text *out) {
+    static const char *const verbs[] = {
+        [OPENPI_CLAMP] = "clamp", [OPENPI_HOLD] = "hold", [OPENPI_STOP] = "stop"};
+    openpi_limits limits = OPENPI_LIMITS_INIT;
+    text_put(out, ",\"limits\":");
+    if (openpi_policy_get_limits(policy, &limits, NULL) != OPENPI_OK || !limits.count) {
+        text_put(out, "null");
+        return;
+    }
+    text_put(out, "{\"on_violation\":\"%s\"", verbs[limits.on_violation]);
+    put_limit("min", limits.min, count, out);
+    put_limit("max", limits.max, count, out);
+    put_limit("max_step", limits.max_step, count, out);
+    put_limit("max_start_jump", limits.max_start_jump, count, out);
+    text_put(out, "}");
+}
+
 static void put_actions(const state *s, text *out) {
     const openpi_policy *policy = s->model->policy;
     text_put(out, ",\"actions\":{\"key\":\"actions\",\"type\":\"float64\",\"shape\":[%d,%d],\"rate_hz\":%.6g",
              s->horizon, s->action_dim, openpi_policy_rate(policy));
     put_labels("names", policy, s->action_dim, openpi_policy_action_name, out);
     put_labels("units", policy, s->action_dim, openpi_policy_action_unit, out);
+    put_limits(policy, s->action_dim, out);
     text_put(out, "}");
 }
 

@@ -108,6 +108,8 @@ static openpi_status write_reply(serve_device *d, job *job, const float *model_a
     SERVE_TRY(openpi_request_keep(job->request, job->model_actions, horizon, job->chunk, chunk_numbers(d),
                                   error));
     for (int chunk = 0; chunk < chunks; chunk++) SERVE_TRY(finish_chunk(d, job, chunk, error));
+    for (int i = 0; i < horizon * d->options.model->info.action_dim; i++) job->sent[i] = (float)d->actions[i];
+    job->rate_hz = openpi_policy_rate(d->options.model->policy);
     reply reply = {.actions = d->actions,
                    .horizon = horizon,
                    .action_dim = d->options.model->info.action_dim,

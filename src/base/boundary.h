@@ -36,7 +36,7 @@
     X(openpi_image, OPENPI_IMAGE_INIT, data, reserved)                                 \
     X(openpi_observation, OPENPI_OBSERVATION_INIT, image_count, prompt_length)         \
     X(openpi_field, OPENPI_FIELD_INIT, rank, unknown)                                  \
-    X(openpi_extras, OPENPI_EXTRAS_INIT, noise, rtc_max_weight)                        \
+    X(openpi_extras, OPENPI_EXTRAS_INIT, noise, runner_reserved)                       \
     X(openpi_source, OPENPI_SOURCE_INIT, infer, wants_fields)                          \
     X(openpi_runner_options, OPENPI_RUNNER_OPTIONS_INIT, rtc, black_allowed)           \
     X(openpi_runner_state, OPENPI_RUNNER_STATE_INIT, reason, age_ms)                   \

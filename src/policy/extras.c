@@ -196,7 +196,52 @@ static openpi_status check_rtc(const extras *extras, openpi_error *error) {
                   extras->rtc_given & RTC_EXECUTED ? "delay" : "executed");
 }
 
-void extras_give_rtc(const extras *extras, openpi_extras *out) {
+/* ---- what a runner tells ---------------------------------------------------------------------------- */
+
+/* In the order of openpi_reason, without NONE. */
+static const char *const reasons[] = {"starting",     "no_actions", "old_observation", "frozen_camera",
+                                      "black_camera", "lost",       "failed",          "limit",
+                                      "asked"};
+enum { REASONS = sizeof reasons / sizeof *reasons };
+_Static_assert((int)REASONS == (int)OPENPI_REASON_ASKED, "every reason has a name");
+
+static openpi_status read_runner(const wire_field *field, extras *out, openpi_error *error) {
+    char what[DESCRIPTION];
+    out->runner_given = 1;
+    if (field->kind == WIRE_MAP) return OPENPI_OK;
+    return report(error, OPENPI_BAD_INPUT,
+                  "\"%s\" of the request is %s, expected a map of \"executed\", \"held_ms\" and \"reason\"",
+                  field->key, wire_describe(field, what, sizeof what));
+}
+
+static openpi_status read_used(const wire_field *field, extras *out, openpi_error *error) {
+    out->runner_given = 1;
+    return read_int(field, 0, STEPS_MOST, &out->runner_executed, error);
+}
+
+static openpi_status read_held(const wire_field *field, extras *out, openpi_error *error) {
+    char what[DESCRIPTION];
+    out->runner_given = 1;
+    if (field->kind == WIRE_NUMBER && field->number >= 0 && isfinite(field->number)) {
+        out->runner_held_ms = field->number;
+        return OPENPI_OK;
+    }
+    if (field->kind == WIRE_NUMBER) ascii_print(what, sizeof what, "%g", field->number);
+    else wire_describe(field, what, sizeof what);
+    return report(error, OPENPI_BAD_INPUT,
+                  "\"%s\" of the request is %s, expected a number of milliseconds, 0 or more", field->key,
+                  what);
+}
+
+static openpi_status read_reason(const wire_field *field, extras *out, openpi_error *error) {
+    int choice;
+    out->runner_given = 1;
+    TRY(read_choice(field, reasons, REASONS, &choice, error));
+    out->runner_reason = (openpi_reason)(choice + 1);
+    return OPENPI_OK;
+}
+
+void extras_give_maps(const extras *extras, openpi_extras *out) {
     out->rtc = extras->rtc_given != 0;
     out->rtc_executed = extras->rtc_executed;
     out->rtc_delay = extras->rtc_delay;
@@ -204,6 +249,10 @@ void extras_give_rtc(const extras *extras, openpi_extras *out) {
     out->rtc_schedule = extras->rtc_schedule;
     out->rtc_horizon = extras->rtc_horizon;
     out->rtc_max_weight = extras->rtc_max_weight;
+    out->runner = extras->runner_given;
+    out->runner_executed = extras->runner_executed;
+    out->runner_held_ms = extras->runner_held_ms;
+    out->runner_reason = extras->runner_reason;
 }
 
 /* ---- all keys --------------------------------------------------------------------------------------- */
@@ -223,6 +272,10 @@ static const struct {
     {"rtc/mode", read_mode},
     {"rtc/schedule", read_schedule},
     {"rtc/max_weight", read_max_weight},
+    {"runner", read_runner},
+    {"runner/executed", read_used},
+    {"runner/held_ms", read_held},
+    {"runner/reason", read_reason},
 };
 enum { KNOWN = sizeof known / sizeof *known };
 
@@ -236,20 +289,33 @@ void extras_clear(extras *extras) {
     extras->rtc_mode = OPENPI_RTC_OFF;
     extras->rtc_schedule = OPENPI_RTC_SCHEDULE_DEFAULT;
     extras->rtc_max_weight = 0;
+    extras->runner_given = 0;
+    extras->runner_executed = -1;
+    extras->runner_held_ms = 0;
+    extras->runner_reason = OPENPI_REASON_NONE;
 }
 
+/* Maps and their entries. */
+static const struct {
+    const char *map, *entries;
+} maps[] = {{"rtc", "executed, delay, horizon, mode, schedule and max_weight"},
+            {"runner", "executed, held_ms and reason"}};
+enum { MAPS = sizeof maps / sizeof *maps };
+
 static openpi_status refuse_unknown(const wire_field *field, openpi_error *error) {
-    static const char entries[] = "executed, delay, horizon, mode, schedule and max_weight",
-                      keys[] = "openpi/noise, openpi/samples, openpi/deadline_ms, openpi/last_action "
-                             "and openpi/rtc";
-    int entry = !strncmp(field->key + PREFIX, "rtc/", 4);
-    const char *unknown = field->key + (entry ? PREFIX + 4 : 0);
-    if (entry)
+    static const char keys[] = "openpi/noise, openpi/samples, openpi/deadline_ms, openpi/last_action, "
+                               "openpi/rtc and openpi/runner";
+    const char *name = field->key + PREFIX;
+    for (int i = 0; i < MAPS; i++) {
+        size_t bytes = strlen(maps[i].map);
+        if (strncmp(name, maps[i].map, bytes) || name[bytes] != '/') continue;
         report(error, OPENPI_BAD_INPUT,
-               "\"openpi/rtc\" of the request has an unknown entry \"%s\", known are %s", unknown, entries);
-    else
-        report(error, OPENPI_BAD_INPUT, "the request has an unknown key \"%s\", known are %s", unknown, keys);
-    return guess_add(error, OPENPI_BAD_INPUT, unknown, entry ? entries : keys);
+               "\"openpi/%s\" of the request has an unknown entry \"%s\", known are %s", maps[i].map,
+               name + bytes + 1, maps[i].entries);
+        return guess_add(error, OPENPI_BAD_INPUT, name + bytes + 1, maps[i].entries);
+    }
+    report(error, OPENPI_BAD_INPUT, "the request has an unknown key \"%s\", known are %s", field->key, keys);
+    return guess_add(error, OPENPI_BAD_INPUT, field->key, keys);
 }
 
 openpi_status extras_read(const wire_message *message, int dims, extras *out, openpi_error *error) {

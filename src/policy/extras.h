@@ -1,7 +1,7 @@
 /* The keys of a message that are about its call and not of the observation: "openpi/noise",
- * "openpi/samples", "openpi/deadline_ms", "openpi/last_action" and the map "openpi/rtc". openpi's own server
- * ignores them. Any other key that begins with "openpi/" is refused, because a misspelt one would be ignored
- * in silence. */
+ * "openpi/samples", "openpi/deadline_ms", "openpi/last_action" and the maps "openpi/rtc" and "openpi/runner".
+ * openpi's own server ignores them. Any other key that begins with "openpi/" is refused, because a misspelt
+ * one would be ignored in silence. */
 #ifndef POLICY_EXTRAS_H
 #define POLICY_EXTRAS_H
 
@@ -21,12 +21,16 @@ typedef struct extras {
     openpi_rtc_mode rtc_mode;
     openpi_rtc_schedule rtc_schedule;
     double rtc_max_weight;
+    int runner_given;            /* 1: "openpi/runner" is there                                            */
+    int runner_executed;         /* -1: it does not say                                                    */
+    double runner_held_ms;
+    openpi_reason runner_reason;
 } extras;
 
 /* All absent, and no memory. */
 void extras_clear(extras *extras);
-/* What "openpi/rtc" says, into openpi.h's struct. */
-void extras_give_rtc(const extras *extras, openpi_extras *out);
+/* What "openpi/rtc" and "openpi/runner" say, into openpi.h's struct. */
+void extras_give_maps(const extras *extras, openpi_extras *out);
 
 /* dims: the model's action dimensions, which noise may have instead of 32. */
 openpi_status extras_read(const wire_message *message, int dims, extras *out, openpi_error *error);

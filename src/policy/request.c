@@ -569,7 +569,7 @@ openpi_status openpi_request_extras(const openpi_request *request, openpi_extras
         own.noise = own.noise_rows ? request->extras.noise : NULL;
         own.samples = request->extras.samples;
         own.deadline_ms = request->extras.deadline_ms;
-        extras_give_rtc(&request->extras, &own);
+        extras_give_maps(&request->extras, &own);
     }
     BOUNDARY_GIVE(openpi_extras, &own, out);
     return OPENPI_OK;

@@ -252,6 +252,15 @@ static void take_chunk(openpi_runner *r, double now) {
     r->offered = chunk->number;
 }
 
+/* Held since the call before. */
+static void note_hold(openpi_runner *r, double now, openpi_reason reason) {
+    double before = atomic_load_explicit(&r->now, memory_order_relaxed),
+           held = atomic_load_explicit(&r->held_ms, memory_order_relaxed);
+    atomic_store_explicit(&r->held_reason, reason, memory_order_relaxed);
+    if (isfinite(before) && now > before)
+        atomic_store_explicit(&r->held_ms, held + now - before, memory_order_relaxed);
+}
+
 /* What the other threads want to know. */
 static void write_board(openpi_runner *r, double now) {
     const schedule *s = &r->schedule;
@@ -287,6 +296,7 @@ openpi_move openpi_runner_next(openpi_runner *r, double now_ms, double *action, 
     news.resume = wish == WISH_RESUME;
     take_chunk(r, now_ms);
     openpi_move move = schedule_next(&r->schedule, &news, now_ms, own, &told);
+    if (move != OPENPI_MOVE_ACTION) note_hold(r, now_ms, told.reason);
     memcpy(action, own, (size_t)r->arm.dims * sizeof *action);
     write_board(r, now_ms);
     wake_thread(r);

@@ -49,6 +49,8 @@ struct openpi_runner {
     _Atomic double now;          /* its last call's; -infinite: none                                     */
     _Atomic uint64_t seen, in_use;                     /* the newest chunk offered; the newest that is used */
     _Atomic uint64_t ticks, holds, refused, limited;
+    _Atomic double held_ms;      /* the robot was held so long in all                                     */
+    atomic_int held_reason;      /* openpi_reason, at last                                                */
     atomic_int delay;
     /* The newest chunk: written by the runner's thread. */
     _Atomic uint64_t board_published, board_base;      /* its number, 0: none; its base                   */
@@ -58,6 +60,7 @@ struct openpi_runner {
     fields fields;
     uint64_t published, published_base;                /* the newest chunk                                 */
     int published_rows;
+    double held_told;            /* what the source was told so far                                      */
     double latencies[RUNNER_LATENCIES];                /* ms                                              */
     uint64_t answered;           /* calls that gave a chunk                                               */
     double retry_at;             /* no call before, by clock_ms                                           */

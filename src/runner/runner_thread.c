@@ -43,6 +43,16 @@ static void follow(openpi_runner *r, uint64_t base, openpi_chunk_call *call) {
     call->delay = delay < 1 ? 1 : delay < left ? delay : left;
 }
 
+/* What the source may tell others of the robot. Returns how long it was held in all. */
+static double tell_robot(const openpi_runner *r, uint64_t base, openpi_chunk_call *call) {
+    double held = atomic_load(&r->held_ms);
+    uint64_t used = base - r->published_base, rows = (uint64_t)r->published_rows;
+    call->held_ms = held - r->held_told;
+    call->reason = call->held_ms > 0 ? (openpi_reason)atomic_load(&r->held_reason) : OPENPI_REASON_NONE;
+    call->used = !rows || base < r->published_base ? -1 : (int)(used < rows ? used : rows);
+    return held;
+}
+
 /* ---- what becomes of it ------------------------------------------------------------------------------ */
 
 static void tell_failure(openpi_runner *r, const openpi_error *error) {
@@ -122,6 +132,7 @@ static void compute(openpi_runner *r, sight *sight) {
     arm_starts(&r->arm, sight->state, sight->observation.state_length, chunk->start);
     if (isfinite(r->options.deadline_ms)) call.deadline_ms = r->options.deadline_ms;
     follow(r, chunk->base, &call);
+    double held = tell_robot(r, chunk->base, &call);
     openpi_status status = ask(r, &call, &answer, &error);
     double took = clock_ms() - began;
     pthread_mutex_lock(&r->telling);
@@ -137,6 +148,7 @@ static void compute(openpi_runner *r, sight *sight) {
         r->published_rows = 0;
         return;
     }
+    r->held_told = held;
     r->latencies[r->answered++ % RUNNER_LATENCIES] = took;
     tell_failure(r, NULL);
     publish(r, chunk, answer.rows);

@@ -1,9 +1,12 @@
-/* policy/extras.c: what "openpi/rtc" of a message says, by openpi_request_extras; nothing of it stays for the
- * next message. Its sentences are those of test_serve_rtc too, which needs the server. */
+/* policy/extras.c: what "openpi/rtc" and "openpi/runner" of a message say, by openpi_request_extras; nothing
+ * of it stays for the next message. Its sentences are those of test_serve_rtc too, which needs the server. */
+#include <ctype.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -87,6 +90,50 @@ static void a_map_becomes_fields(void **state) {
     must_be_absent();
 }
 
+#define RUNNER "\xad" "openpi/runner"
+#define HELD "\xa7" "held_ms"
+#define REASON "\xa6" "reason"
+
+/* Each reason has the name that openpi_reason's constant has. */
+static void a_runner_is_heard(void **state) {
+    (void)state;
+    static const struct { const char *name; openpi_reason reason; } names[] = {
+#define X(name, value, text) {#name, name},
+        OPENPI_REASON_LIST(X)
+#undef X
+    };
+    for (int i = 1; i < (int)(sizeof names / sizeof *names); i++) {
+        char entry[80], word[32];
+        size_t count = strlen(names[i].name) - strlen("OPENPI_REASON_");
+        for (size_t k = 0; k <= count; k++)
+            word[k] = (char)tolower(names[i].name[strlen("OPENPI_REASON_") + k]);
+        int bytes = snprintf(entry, sizeof entry, RUNNER "\x83" EXECUTED "\x07" HELD "\x09" REASON "%c%s",
+                             (int)(0xa0 + count), word);
+        WORKS(prepare(entry, (size_t)bytes));
+        openpi_extras extras = extras_of_last();
+        assert_true(extras.runner && extras.runner_executed == 7 && extras.runner_held_ms == 9);
+        assert_int_equal(extras.runner_reason, names[i].reason);
+    }
+    WORKS(prepare(ENTRY(RUNNER "\x81" HELD "\x00")));
+    openpi_extras extras = extras_of_last();
+    assert_true(extras.runner && extras.runner_executed == -1 && !extras.rtc);
+    assert_int_equal(extras.runner_reason, OPENPI_REASON_NONE);
+    WORKS(prepare(NULL, 0));
+    must_be_absent();
+}
+
+static void a_runner_s_mistakes(void **state) {
+    (void)state;
+    REFUSES(prepare(ENTRY(RUNNER "\x07")), OPENPI_BAD_INPUT, "is a number, expected a map of \"executed\"");
+    REFUSES(prepare(ENTRY(RUNNER "\x81" HELD "\xff")), OPENPI_BAD_INPUT, "is -1, expected a number of milli");
+    REFUSES(prepare(ENTRY(RUNNER "\x81" HELD "\xca\x7f\xc0\x00\x00")), OPENPI_BAD_INPUT, "is nan, expected");
+    REFUSES(prepare(ENTRY(RUNNER "\x81" EXECUTED "\xff")), OPENPI_BAD_INPUT, "is -1, expected a whole");
+    REFUSES(prepare(ENTRY(RUNNER "\x81" REASON "\xa4" "losd")), OPENPI_BAD_INPUT, "expected one of starting");
+    REFUSES(prepare(ENTRY(RUNNER "\x81" "\xa4" "held\x01")), OPENPI_BAD_INPUT,
+            "\"openpi/runner\" of the request has an unknown entry \"held\"");
+    must_be_absent();
+}
+
 /* Nothing is said where the message was refused. */
 static void mistakes_get_a_sentence(void **state) {
     (void)state;
@@ -107,6 +154,8 @@ static void mistakes_get_a_sentence(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_map_becomes_fields),
+        cmocka_unit_test(a_runner_is_heard),
+        cmocka_unit_test(a_runner_s_mistakes),
         cmocka_unit_test(mistakes_get_a_sentence),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -189,7 +189,7 @@ def client(monkeypatch):
             made.append(self)
 
         def get_server_metadata(self):
-            return {"openpi_server": {"rtc_max_delay": 1}}
+            return {"openpi_server": {"rtc_max_delay": 1, "runner": 1}}
 
         def infer(self, obs):
             if len(self.seen) == 1 and len(made) == 1:
@@ -229,6 +229,8 @@ def test_over_an_address(client):
                 time.sleep(0.001)
             first = client[0].seen[0]
             assert "openpi/rtc" not in first and first["openpi/deadline_ms"] > 0
+            told = first["openpi/runner"]
+            assert told["held_ms"] >= 1 and told["reason"] in ("starting", "lost") and "executed" not in told
             while not client[0].closed.is_set():  # the second call waits for a reply until it is given up
                 go_on()
                 runner.cancel()
@@ -239,6 +241,8 @@ def test_over_an_address(client):
             rtc = next(obs["openpi/rtc"] for obs in client[-1].seen if "openpi/rtc" in obs)
             # `executed` is 0 where the observation is older than the step that made the next chunk due.
             assert rtc["mode"] == "guided" and rtc["executed"] >= 0 and rtc["delay"] <= 1
+            last = next(obs for obs in client[-1].seen if "openpi/rtc" in obs)
+            assert last["openpi/runner"]["executed"] == rtc["executed"]
 
 
 def test_what_is_refused(client):

@@ -188,6 +188,31 @@ static void chunks_follow_each_other(void **state) {
     end(&g);
 }
 
+/* How long the robot was held and why, each hold once; a call that fails tells nothing. */
+static void holds_are_told_once(void **state) {
+    static rig g;
+    (void)state;
+    begin(&g, (openpi_runner_options)OPENPI_RUNNER_OPTIONS_INIT);
+    for (int i = 0; i < 3; i++) tick(&g, OPENPI_MOVE_HOLD);    /* held from the first to the third         */
+    for (int fails = 1; fails >= 0; fails--) {
+        observe(&g);
+        asked(&g);
+        assert_true(g.gate.call.held_ms == 2 * TICK && g.gate.call.used == -1);
+        assert_int_equal(g.gate.call.reason, OPENPI_REASON_STARTING);
+        g.gate.status = fails ? OPENPI_SYSTEM : OPENPI_OK;
+        answer(&g, 0);
+    }
+    for (int i = 0; i < 5; i++) {
+        observe(&g);
+        assert_true(tick(&g, OPENPI_MOVE_ACTION) == i);
+    }
+    asked(&g);
+    assert_true(g.gate.call.held_ms == 0 && g.gate.call.used == 4 && !g.gate.call.follows);
+    assert_int_equal(g.gate.call.reason, OPENPI_REASON_NONE);
+    answer(&g, 100);
+    end(&g);
+}
+
 /* No call of the source, no lock and no memory: while the source computes for ever. */
 static void next_allocates_nothing(void **state) {
     static rig g;
@@ -608,6 +633,7 @@ static void observations_may_be_fields(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_follow_each_other), cmocka_unit_test(next_allocates_nothing),
+        cmocka_unit_test(holds_are_told_once),
         cmocka_unit_test(a_call_is_cancelled),      cmocka_unit_test(late_chunks_are_not_used),
         cmocka_unit_test(old_observations),         cmocka_unit_test(cameras_that_do_not_see),
         cmocka_unit_test(a_server_that_is_lost),    cmocka_unit_test(answers_that_are_wrong),

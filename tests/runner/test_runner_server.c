@@ -16,6 +16,8 @@
 #include "scratch.h"
 #include "command.h"
 #include "served.h"
+#include "websocket.h"
+#include "admin_client.h"
 #include "structs.h"
 
 enum { SIDE = 8, STATES = 8, DIMS = 8 };
@@ -39,6 +41,22 @@ static void until(openpi_runner *runner, double *now, openpi_move move, openpi_r
     } while (openpi_runner_next(runner, *now, action, &told) != move || told.reason != reason);
 }
 
+/* Asks for the only robot's last minute until the numbers of a member have all these bits between them. What
+ * is told comes with the second after the one in which it was. */
+static void until_told(int admin, const char *member, int bits) {
+    char name[64];
+    int found = 0;
+    snprintf(name, sizeof name, "\"%s\":[", member);
+    while ((found & bits) != bits) {
+        answer a = admin_request(admin, "GET", "/state/1", "localhost", "");
+        char *trail = strstr(a.body, "\"trail\":{"), *at = trail ? strstr(trail, name) : NULL;
+        assert_int_equal(a.status, 200);
+        for (at = at ? at + strlen(name) - 1 : NULL; at && *at != ']';) found |= (int)strtod(at + 1, &at);
+        free(a.body);
+        served_sleep(20);
+    }
+}
+
 static void a_server_comes_and_goes(void **state) {
     openpi_runner_options options = OPENPI_RUNNER_OPTIONS_INIT;
     openpi_runner_info info = OPENPI_RUNNER_INFO_INIT;
@@ -51,7 +69,7 @@ static void a_server_comes_and_goes(void **state) {
     (void)state;
     /* An address of its own: where the server comes back, no other test has taken its port meanwhile. */
     static const char model[] = "--host 127.0.0.11 --synthetic tiny --robot droid --threads 2 --steps 1 "
-                                "--horizon 12";
+                                "--horizon 12 --admin 127.0.0.1:0";
     served_start(&server, &box, "%s", model);
     snprintf(address, sizeof address, "ws://127.0.0.11:%d", server.port);
     to.address = address;
@@ -60,14 +78,16 @@ static void a_server_comes_and_goes(void **state) {
     options.retry_ms = 20, options.deadline_ms = 1e6;
     WORKS(openpi_runner_over_source(&source, &options, &runner, &error));
     for (int i = 0; i < 40; i++) until(runner, &now, OPENPI_MOVE_ACTION, OPENPI_REASON_NONE);
+    until_told(server.admin, "reasons", 1 << OPENPI_REASON_STARTING);
     served_stop(&server);
     until(runner, &now, OPENPI_MOVE_HOLD, OPENPI_REASON_LOST);
     WORKS(openpi_runner_get_info(runner, &info, &error));
     assert_non_null(strstr(info.failure, "the server"));
-    snprintf(arguments, sizeof arguments, "%s --port %d --no-admin", model, server.port);
+    snprintf(arguments, sizeof arguments, "%s --port %d", model, server.port);
     served_launch(&server, &box, arguments);
     served_await(&server);
     until(runner, &now, OPENPI_MOVE_ACTION, OPENPI_REASON_NONE);
+    until_told(server.admin, "reasons", 1 << OPENPI_REASON_LOST);
     openpi_runner_close(runner);
     served_stop(&server);
 }

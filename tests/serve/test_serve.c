@@ -221,10 +221,10 @@ static void metadata_bytes(void **state) {
     served server;
     static const uint8_t pose[] = "\x82\xaareset_pose\x96\x00\xcb\xbf\xf8\x00\x00\x00\x00\x00\x00"
                                   "\xcb\x3f\xf8\x00\x00\x00\x00\x00\x00\x00\x00\x00";
-    static const uint8_t own[] = "\xadopenpi_server\x86\xa7version\xa5"
+    static const uint8_t own[] = "\xadopenpi_server\x87\xa7version\xa5"
                                  "0.1.0\xa7horizon\x32\xaa"
                                  "action_dim\x0e\xb1max_message_bytes\xce\x00\xf4\x24\x00\xa9"
-                                 "rtc_modes\xa6guided\xadrtc_max_delay\x00";
+                                 "rtc_modes\xa6guided\xadrtc_max_delay\x00\xa6runner\x01";
     served_start(&server, &box, "--synthetic tiny --config pi0_aloha --steps 1 --threads 2 --norm-stats '%s'",
                  GOLDEN "/policy/aloha_sim/norm_stats.json");
     int fd = ws_open(server.port, "/any/path?at=all");

@@ -386,7 +386,7 @@ static void trained(void **state) {
     served_start(&server, &box, "%s", model);
     int fd = ws_open(server.port, "/");
     ws_frame about = ws_expect(fd, WS_BINARY);
-    static const char end[] = "\xa9rtc_modes\xaeguided,trained\xadrtc_max_delay\x03";
+    static const char end[] = "\xa9rtc_modes\xaeguided,trained\xadrtc_max_delay\x03\xa6runner\x01";
     assert_memory_equal(about.data + about.bytes - (sizeof end - 1), end, sizeof end - 1);
     free(about.data);
     must_answer(fd, 0, NULL, NOT_ASKED, plain[0]);

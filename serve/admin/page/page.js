@@ -292,12 +292,113 @@ function showChunk(state, watch) {
   at("plots").replaceChildren(...Array.from({length: state.action_dim}, (_, k) => plot(k, state.action_dim, last, before, actions)));
 }
 
+// ---- its last minute: what the server sent, and what the robot tells of it ------------------------------
+
+const SILENT_MS = 1500;          // so long without a request is worth a line
+
+// What is worth a line in second i.
+function happened(trail, i) {
+  const why = trail.why.filter((_, reason) => reason && trail.reasons[i] >> reason & 1).join(", ");
+  return [
+    trail.stopped[i] && `${trail.stopped[i]} chunks not sent: an action is beyond a limit`,
+    trail.failed[i] && `${trail.failed[i]} requests refused or failed`,
+    trail.limited[i] && `limits changed ${trail.limited[i]} numbers` + (trail.held[i] ? `, ${trail.held[i]} rows repeat the one before` : ""),
+    trail.held_ms[i] && `held for ${ms(trail.held_ms[i])} ms` + (why ? ": " + why : ""),
+    trail.gap_ms[i] > SILENT_MS && `no request for ${(trail.gap_ms[i] / 1000).toFixed(1)} s`,
+  ].filter(Boolean);
+}
+
+// Newest first; seconds of the same words are one line.
+function lines(trail) {
+  const found = [];
+  if (trail.silent_ms > SILENT_MS) found.push({from: 0, until: 0, said: `no request for ${(trail.silent_ms / 1000).toFixed(0)} s`});
+  for (let i = trail.seconds - 1; i >= 0; i--) {
+    const said = happened(trail, i).join("; "), ago = trail.seconds - i, last = found[found.length - 1];
+    if (said && last && last.said === said && last.from === ago - 1) last.from = ago;
+    else if (said) found.push({from: ago, until: ago, said});
+  }
+  return found;
+}
+
+function showLines(trail) {
+  const when = one => !one.from ? "now" : one.from === one.until ? `${one.from} s ago` : `${one.from} to ${one.until} s ago`;
+  at("events").replaceChildren(...lines(trail).map(one => element("li", {}, [
+    element("p", {className: "small"}, [element("span", {textContent: when(one)})]), element("p", {textContent: one.said})])));
+}
+
+function showSummary(trail) {
+  const all = name => trail[name].reduce((a, b) => a + b, 0), held = all("held_ms");
+  const longest = Math.max(trail.silent_ms, ...trail.gap_ms);
+  text("summary", [`${all("answered")} chunks`, `${all("limited")} numbers changed by limits`,
+    all("stopped") ? `${all("stopped")} chunks not sent` : "", held ? `held for ${(held / 1000).toFixed(1)} s` : "no hold told",
+    longest > SILENT_MS ? `up to ${(longest / 1000).toFixed(1)} s without a request` : ""].filter(Boolean).join(" · "));
+}
+
+const box = (x, y, height) => `M${x} ${y}h1v${height}h-1z`;
+
+function showStrip(trail) {
+  const most = Math.max(1, ...trail.answered), bars = {ok: "", limit: "", hold: ""};
+  const svg = shape("svg", {viewBox: `0 0 ${trail.seconds} 100`, preserveAspectRatio: "none"});
+  trail.answered.forEach((count, i) => {
+    const height = 90 * count / most;
+    if (count) bars[trail.limited[i] || trail.held[i] ? "limit" : "ok"] += box(i, 100 - height, height);
+    if (trail.held_ms[i] || trail.stopped[i]) bars.hold += box(i, 0, 100);
+  });
+  for (const [name, d] of Object.entries(bars)) if (d) svg.append(shape("path", {class: name, d}));
+  at("strip").replaceChildren(svg, element("p", {}, [element("span", {textContent: `${trail.seconds} s ago`}),
+    element("span", {textContent: `up to ${most} a second`}), element("span", {textContent: "now"})]));
+}
+
+function minutePlot(k, trail, {names, units, limits}) {
+  const pick = (name, i) => trail[name][i]?.[k], seconds = [...Array(trail.seconds).keys()];
+  const edges = limits ? [limits.min[k], limits.max[k]].filter(Number.isFinite) : [];
+  const sent = seconds.flatMap(i => trail.low[i] ? [pick("low", i), pick("high", i)] : []);
+  const all = [...sent, ...edges], low = Math.min(...all), high = Math.max(...all), span = high - low || 1;
+  const scale = value => 78 - 74 * (value - low) / span, jump = Math.max(0, ...seconds.map(i => pick("seam", i) ?? 0));
+  const svg = shape("svg", {viewBox: `0 0 ${trail.seconds} 100`, preserveAspectRatio: "none"});
+  const path = (name, d) => { if (d) svg.append(shape("path", {class: name, d})); };
+  path("band", seconds.map(i => trail.low[i] ? box(i, scale(pick("high", i)) - .8, scale(pick("low", i)) - scale(pick("high", i)) + 1.6) : "").join(""));
+  path("seam", seconds.map(i => pick("seam", i) ? box(i, 100 - 16 * pick("seam", i) / jump, 16 * pick("seam", i) / jump) : "").join(""));
+  for (const edge of edges) path("edge", `M0 ${scale(edge)}h${trail.seconds}`);
+  const range = sent.length ? `${Math.min(...sent).toPrecision(3)} … ${Math.max(...sent).toPrecision(3)}${unit(units[k])}` : "no action";
+  const bounds = limits ? `${limits.min[k] ?? "–"} … ${limits.max[k] ?? "–"}` : "none";
+  return element("div", {}, [
+    element("p", {}, [element("span", {textContent: names[k] || "action " + k}), element("span", {textContent: range})]), svg,
+    element("p", {}, [`limits ${bounds}`, `jump ≤ ${jump.toPrecision(2)}`].map(x => element("span", {textContent: x})))]);
+}
+
+// What is known and what is not.
+function showKnown(trail, {limits, rate_hz}) {
+  const told = trail.told.some(Boolean);
+  text("known", (told ? "This robot tells which rows it executed; actions are those. " :
+    "This robot does not tell what it executed: actions are the rows of each chunk from its first until the next chunk came" +
+      (rate_hz ? `, at ${rate_hz} a second. ` : ". ")) +
+    "Holds are known from a runner that tells them. " +
+    (limits ? `Beyond a limit: ${limits.on_violation}.` : "The robot's file has no limits."));
+}
+
+function showMinute(state, watch) {
+  const {trail} = watch, {actions} = state;
+  if (!trail) {
+    text("summary", "No request was answered yet.");
+    for (const id of ["strip", "events", "minutes"]) at(id).replaceChildren();
+    text("known", "");
+    return;
+  }
+  showSummary(trail);
+  showStrip(trail);
+  showLines(trail);
+  at("minutes").replaceChildren(...Array.from({length: state.action_dim}, (_, k) => minutePlot(k, trail, actions)));
+  showKnown(trail, actions);
+}
+
 function showWatch(state) {
   const watch = state.watch, robot = state.robots.find(one => one.id === chosen);
-  at("watch").hidden = !chosen;
+  at("watch").hidden = at("minute").hidden = !chosen;
   if (!chosen || !watch || watch.id !== chosen) return;
   if (!watch.open) {
     text("chunk", "This robot has left.");
+    text("summary", "This robot has left, and its last minute with it.");
     return;
   }
   const slots = ["base", "left_wrist", "right_wrist"];
@@ -305,7 +406,8 @@ function showWatch(state) {
     const camera = state.send.pictures.find(one => one.slot === slot);
     text("camera" + i, slot.replace("_", " ") + (camera ? ": " + camera.key : ""));
   });
-  if (robot) text("who", robot.name || "robot " + robot.id);
+  if (robot) for (const id of ["who", "whose"]) text(id, robot.name || "robot " + robot.id);
+  showMinute(state, watch);
   showPictures(watch).catch(() => { shownPictures = ""; });
   showChunk(state, watch);
 }
@@ -334,7 +436,7 @@ function choose(row) {
   chosen = chosen === +row.dataset.id ? 0 : +row.dataset.id;
   shownPictures = shownChunk = "";
   for (const other of at("robots").children) other.className = +other.dataset.id === chosen ? "chosen" : "";
-  at("watch").hidden = !chosen;
+  at("watch").hidden = at("minute").hidden = !chosen;
 }
 
 function say(sentence) {

@@ -53,9 +53,10 @@ class Robot:
         assert first == 0x82, (first, message)
         return message
 
-    def send(self):
-        rtc = b"\xaaopenpi/rtc\x82\xa8executed%c\xa5delay%c" % (EXECUTED, DELAY)
-        request = bytes([self._plain[0] + 1]) + self._plain[1:] + rtc
+    def send(self, told=b""):
+        """`told`: an entry in place of real-time chunking's."""
+        more = told or b"\xaaopenpi/rtc\x82\xa8executed%c\xa5delay%c" % (EXECUTED, DELAY)
+        request = bytes([self._plain[0] + 1]) + self._plain[1:] + more
         self._socket.sendall(b"\x82\xff" + struct.pack(">Q", len(request)) + bytes(4) + request)
 
     def close(self):
@@ -133,6 +134,10 @@ class Page:
             if answer.get("id") == self._count:
                 assert "result" in answer, answer
                 return answer["result"]
+
+    def resize(self, width, height, mobile):
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
+        self._call("Emulation.setDeviceMetricsOverride", size)
 
     def ask(self, script):
         """The value of an expression, or of the promise that it makes."""
@@ -285,6 +290,48 @@ def chunk_is_plotted(page, before, last):
     page.must(f"a plot for each action, expected {wanted}", shapes, fit)
 
 
+# A runner's: it was held for 250 ms, at last because no chunk had come.
+HELD = b"\xadopenpi/runner\x83\xa8executed%c\xa7held_ms\xcc\xfa\xa6reason\xaano_actions" % EXECUTED
+LEAST, MOST = -2.0, 0.01
+
+
+def minute_is_shown(page, first, second):
+    """Actions against their limits, what the limits did, why the robot was held, where chunks meet. Of the first
+    chunk EXECUTED rows were executed, of the second none is known."""
+    must = f"{seen('#minute')} && told.state.watch?.trail?.held_ms.some(Boolean) && told.state.watch.trail.low.some(Boolean)"
+    page.must("the last minute", must)
+    said = page.must("what it comes to", text("summary"), lambda said: "2 chunks" in said and "held for 0.3 s" in said)
+    trail = page.ask("told.state.watch.trail")
+    assert sum(trail["limited"]) > 0 and f"{sum(trail['limited'])} numbers changed by limits" in said, (said, trail["limited"])
+    rows = page.ask("[...document.querySelectorAll('#events li')].map(row => row.textContent).join(' | ')")
+    assert "held for 250 ms: the next chunk is late" in rows and "limits changed" in rows, rows
+    plots = page.ask("""[...document.querySelectorAll('#minutes svg')].map(svg => {
+        const box = svg.getBoundingClientRect(), of = name => [...svg.querySelectorAll('path.' + name)].map(p => p.getBBox());
+        const y = boxes => boxes.map(b => [b.y, b.y + b.height]);
+        return {band: y(of('band')), edge: y(of('edge')), seams: of('seam').length, wide: box.width, high: box.height,
+                words: svg.parentElement.textContent};
+    })""")
+    assert len(plots) == DIMS, plots
+    shown = [second for second, row in enumerate(trail["low"]) if row]
+    for k, plot in enumerate(plots):
+        sent = [step[k] for step in first[:EXECUTED]]
+        least, most = min(trail["low"][i][k] for i in shown), max(trail["high"][i][k] for i in shown)
+        assert math.isclose(least, min(sent), abs_tol=1e-3) and math.isclose(most, max(sent), abs_tol=1e-3), (k, sent, least, most)
+        low, high = min(least, LEAST), max(most, MOST)
+        place = lambda value: 78 - 74 * (value - low) / (high - low)
+        edges = sorted(edge[0] for edge in plot["edge"])
+        assert len(edges) == 2 and math.isclose(edges[0], place(MOST), abs_tol=0.1), (k, edges, place(MOST))
+        assert math.isclose(edges[1], place(LEAST), abs_tol=0.1), (k, edges)
+        (top, bottom), = plot["band"]
+        assert math.isclose(top, place(most) - 0.8, abs_tol=0.1) and math.isclose(bottom, place(least) + 0.8, abs_tol=0.1), (k, plot)
+        assert top >= edges[0] - 0.9, f"action {k} is above its limit: {plot}"
+        jump = abs(second[0][k] - first[EXECUTED][k])
+        met = max(row[k] for row in trail["seam"] if row)
+        assert math.isclose(met, jump, abs_tol=1e-3) and plot["seams"] == (met > 0), (k, met, jump, plot)
+        assert plot["wide"] > 100 and plot["high"] > 50 and f"limits {LEAST:g} … {MOST:g}" in plot["words"], plot
+    assert "tells which rows it executed" in page.ask(text("known")) and "clamp" in page.ask(text("known"))
+
+
 # ---- what the visitor does --------------------------------------------------------------------------------------------------
 
 # Both presses in one turn of the browser: the question that the first one asks is withdrawn after some seconds.
@@ -378,10 +425,33 @@ def on_loopback(page):
         robot.close()
 
 
+def on_a_phone(page):
+    """A robot with limits, whose runner tells of its holds; nothing of the page is wider than the phone."""
+    limits = {"min": [LEAST] * DIMS, "max": [MOST] * DIMS, "on_violation": "clamp"}
+    (BOX / "limited.json").write_text(json.dumps({"like": "aloha", "limits": limits}))
+    arguments = [str(BOX / "limited.json") if word == "aloha" else word for word in ARGUMENTS]
+    page.resize(390, 844, True)
+    with Server(OPENPI, *arguments, "--admin", "127.0.0.1:0") as server:
+        robot = Robot(server.port, "aloha_sim")
+        page.go(f"http://127.0.0.1:{server.admin}/")
+        page.must("the robot's row", "document.querySelectorAll('#robots tr').length === 1")
+        page.ask("document.querySelector('#robots tr').click()")
+        chunks = []
+        for told in (b"", HELD):
+            robot.send(told)
+            chunks.append(robot.take())
+        minute_is_shown(page, *chunks)
+        assert page.ask("document.documentElement.scrollWidth") <= 390
+        page.must_be_content()
+        robot.close()
+    page.resize(1200, 1600, False)
+
+
 visitor = Page()
 try:
     with_tokens(visitor)
+    on_a_phone(visitor)
     on_loopback(visitor)
 finally:
     visitor.close()
-print("the page shows three robots, the pictures and chunks of one, and does what its buttons say")
+print("the page shows three robots, the pictures and chunks of one, the last minute of another, and does what its buttons say")
