@@ -4,6 +4,8 @@ The runner (docs/runner.md, docs/python.md) asks for chunks in a thread of its o
 with the row of the measured delay, holds the arm still where no action is there, and connects again where a server is
 restarted. A server that knows no "openpi/rtc" ignores it: chunks then replace each other.
 
+Needs the packages openpi_c, whose runner it uses, and openpi-client:
+
     pip install . openpi-client typing_extensions         # in a checkout; openpi-client imports the third without naming it
     rtc_client.py --rate 50 --steps 500 [--host wss://robots.example --api-key KEY]
 """
@@ -12,7 +14,10 @@ import time
 
 import numpy as np
 
-import openpi_c
+try:
+    import openpi_c
+except ImportError as error:
+    raise SystemExit(f"rtc_client.py uses the runner of the package openpi_c (pip install . in a checkout): {error}") from None
 
 
 def observe():
@@ -46,7 +51,7 @@ def move(runner, rate, steps, observe=observe, execute=lambda action: None):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--host", default="127.0.0.1", help="wss://HOST: over TLS")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--api-key", help="of the server's token")
