@@ -2,6 +2,8 @@
 request and the same noise.
 
     serve_peer_goldens.py OPENPI GOLDEN BOX      the command, the folder tests/golden, a folder to write in
+    serve_peer_goldens.py OPENPI GOLDEN BOX SERVER NAME      one golden, by a server for another processor, which rounds otherwise:
+                                                             in fp32 and nearly the same
 """
 import json
 import pathlib
@@ -15,6 +17,7 @@ from openpi_client import msgpack_numpy, websocket_client_policy
 from served import Server
 
 OPENPI, GOLDEN, BOX = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+NEARLY = 1e-3                              # of actions of the size of 1; another noise changes them by as much as that
 
 
 def read_expected(path):
@@ -48,14 +51,18 @@ def options(folder, facts):
     ]
 
 
-def check(folder):
+def computed(folder, *more):
+    """What `openpi run` computes, of what, and by which options."""
     facts, noise = read_expected(folder / "expected.safetensors")
-    request, model = folder / "request.msgpack", options(folder, facts)
+    request, model = folder / "request.msgpack", [*options(folder, facts), *more]
     np.save(BOX / "noise.npy", noise)
     files = ["--request", request, "--noise", BOX / "noise.npy", "--format", "npy", "--out", BOX / "actions.npy"]
     subprocess.run([OPENPI, "run", *model, *files], check=True, stdout=subprocess.DEVNULL)
-    want = np.load(BOX / "actions.npy")
-    observation = msgpack_numpy.unpackb(request.read_bytes())
+    return np.load(BOX / "actions.npy"), msgpack_numpy.unpackb(request.read_bytes()), noise, model
+
+
+def check(folder):
+    want, observation, noise, model = computed(folder)
     with Server(OPENPI, *model) as server:
         policy = websocket_client_policy.WebsocketClientPolicy("127.0.0.1", server.port)
         for _ in range(2):
@@ -67,6 +74,20 @@ def check(folder):
         policy._ws.close()
 
 
+def check_elsewhere(folder, program):
+    want, observation, noise, model = computed(folder, "--dtype", "f32", "--steps", "1")
+    with Server(program, *model) as server:
+        policy = websocket_client_policy.WebsocketClientPolicy("127.0.0.1", server.port)
+        got = policy.infer(observation | {"openpi/noise": noise})["actions"]
+        policy._ws.close()
+    far = np.abs(got - want).max()
+    assert got.shape == want.shape and far < NEARLY, f"{folder.name}: {far} from what openpi run computes here"
+    print(f"{folder.name}: one request of openpi-client is answered, {far:.1e} from what openpi run computes here")
+
+
+if len(sys.argv) > 4:
+    check_elsewhere(GOLDEN / "policy" / sys.argv[5], sys.argv[4])
+    sys.exit(0)
 folders = sorted(path for path in (GOLDEN / "policy").iterdir() if path.is_dir())
 assert len(folders) == 6, folders
 for golden in folders:
