@@ -23,6 +23,29 @@ typedef struct known_shape {
     int found, candidates;
 } known_shape;
 
+/* The rows of an op that have as many as the pictures, or as the prefix; NULL: no such op. */
+static row_set *picture_rows(const plan *p, op *op) {
+    row_set *rows = tuning_rows(op);
+    int longest = PICTURE_ROWS + p->shape.max_prompt;
+    return rows && (rows->capacity == PICTURE_ROWS || rows->capacity == longest) ? rows : NULL;
+}
+
+/* Without a table: what the device's heuristic takes for as many rows as fewer cameras have; 0: the usual
+ * choice. */
+static int usual_choice(const call_kinds *kinds, const op *op, int cameras) {
+    const plan *p = kinds->plan;
+    const backend *backend = p->model->device->backend;
+    candidate list[TUNING_CANDIDATES];
+    struct op fewer = *op;
+    row_set *rows = picture_rows(p, &fewer);
+    if (!rows || p->shape.batch > 1 || cameras == OPENPI_CAMERAS) return 0;
+    rows->capacity -= (OPENPI_CAMERAS - cameras) * OPENPI_IMAGE_TOKENS;
+    const int count = backend->candidates(p->model->device, &fewer, list, TUNING_CANDIDATES);
+    for (int i = 0; i < count && i < TUNING_CANDIDATES; i++)
+        if (list[i].heuristic) return tuning_choice(p->model->device, op, list[i].name);
+    return 0;
+}
+
 /* For a short prompt, ops over the rows of the longest prefix are looked up as if it were the short one. */
 static void look_up(const call_kinds *kinds, const op *op, known_shape *out) {
     const model *m = kinds->plan->model;
@@ -33,16 +56,18 @@ static void look_up(const call_kinds *kinds, const op *op, known_shape *out) {
         tuning_key key = out->key;
         if (kind > CALL_ANY && kinds->short_prompt && key.m == PICTURE_ROWS + kinds->plan->shape.max_prompt)
             key.m = PICTURE_ROWS + kinds->short_prompt;
-        const tuning_entry *entry = tuning_find(m->tuning, &key, kind % OPENPI_CAMERAS + 1);
+        const int cameras = kind % OPENPI_CAMERAS + 1;
+        const tuning_entry *entry = m->tuning ? tuning_find(m->tuning, &key, cameras) : NULL;
         out->choices[kind] = entry ? tuning_choice(m->device, op, entry->choice) : 0;
         out->found |= out->choices[kind] > 0;
+        if (!m->tuning) out->choices[kind] = usual_choice(kinds, op, cameras);
     }
 }
 
 /* The longest prompt of the table that is shorter than this plan's: its prefix has the rows of an entry. */
 static int find_short_prompt(const plan *p) {
     int rows = 0;
-    for (int i = 0; i < p->model->tuning->count; i++) {
+    for (int i = 0; p->model->tuning && i < p->model->tuning->count; i++) {
         int m = p->model->tuning->entries[i].key.m;
         if (m > PICTURE_ROWS && m < PICTURE_ROWS + p->shape.max_prompt && m > rows) rows = m;
     }
@@ -54,7 +79,7 @@ static openpi_status find_choices(call_kinds *kinds, openpi_error *error) {
     known_shape shapes[SHAPES], other;
     size_t bytes = (size_t)p->count * CALL_KINDS * sizeof *kinds->choices;
     int count = 0;
-    if (!p->model->tuning) return OPENPI_OK;
+    if (!p->model->tuning && !p->model->device->backend->record) return OPENPI_OK;
     kinds->short_prompt = find_short_prompt(p);
     kinds->choices = malloc(bytes);
     if (!kinds->choices) return report_no_memory(error, bytes, "the plan's choices");

@@ -1,7 +1,8 @@
 /* Kinds of call: which kernel choices a call takes, and which recording replays it.
  *
  * A tuning table may name other kernels for other numbers of cameras and for shorter prompts: fewer rows,
- * fewer waves of tiles. So a session of one sample has six kinds of call: 1, 2 or 3 cameras with a prompt of
+ * fewer waves of tiles. Without a table a device that records takes for fewer cameras what its heuristic
+ * takes for fewer rows. So a session of one sample has six kinds of call: 1, 2 or 3 cameras with a prompt of
  * any length, then the same with a short prompt. CALL_ANY (3 cameras, any prompt) serves every call. A
  * session of several samples has that kind only, because a sample's result must not depend on its neighbours.
  *
@@ -15,7 +16,7 @@ enum { CALL_KINDS = 2 * OPENPI_CAMERAS, CALL_ANY = OPENPI_CAMERAS - 1 };
 
 typedef struct call_kinds {
     plan *plan;
-    int *choices;                /* [CALL_KINDS][plan->count] op.choice; NULL: no table, all are 0         */
+    int *choices;                /* [CALL_KINDS][plan->count] op.choice; NULL: all are 0                   */
     int short_prompt;            /* most tokens of a short prompt; 0: no prompt is short                   */
     int same_as[CALL_KINDS];     /* the kind whose choices are equal and whose recording is shared         */
     struct recording *recordings[CALL_KINDS]; /* NULL: shared, or the device could not record the kind     */
@@ -26,7 +27,7 @@ typedef struct call_kinds {
     size_t work_bytes;           /* of the work block: enough for every kind                               */
 } call_kinds;
 
-/* Looks every op of the plan up in the model's table. The ops have the choices of CALL_ANY afterwards. On
+/* Looks every op of the plan up in the model's table and asks the device's heuristic. The ops have the choices of CALL_ANY afterwards. On
  * failure nothing is left to close. */
 openpi_status call_kinds_open(call_kinds *kinds, plan *plan, openpi_error *error);
 /* Records the bound plan once for every kind that has choices of its own. A device that cannot record is no

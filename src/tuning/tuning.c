@@ -60,6 +60,18 @@ static tuning_key matrix_key(tuning_key key, const row_set *rows, const matrix *
     return key;
 }
 
+row_set *tuning_rows(op *op) {
+    switch (op->kind) {
+    case OP_PATCH_EMBED: return &op->patch_embed.rows;
+    case OP_NORM_LINEAR: return &op->norm_linear.rows;
+    case OP_LINEAR_RESIDUAL: return &op->linear_residual.rows;
+    case OP_NORM_QKV: return &op->norm_qkv.rows;
+    case OP_IMAGE_ATTENTION: return &op->image_attention.rows;
+    case OP_CACHE_ATTENTION: return &op->cache_attention.rows;
+    default: return NULL;
+    }
+}
+
 tuning_key tuning_key_of(const op *op) {
     tuning_key key = {.op = op->kind, .type = op->type, .weights = weight_of(op->type)};
     switch (op->kind) {

@@ -16,7 +16,7 @@
 
 #include "backend/backend.h"
 
-enum { TUNING_FORMAT = 2, TUNING_CANDIDATES = 256 };
+enum { TUNING_FORMAT = 2, TUNING_CANDIDATES = 512 };
 
 /* What an entry is looked up by; 0 where an op has no such number. */
 typedef struct tuning_key {
@@ -87,6 +87,8 @@ openpi_status tuning_kernels_check(const json_t *kernels, const char *name, open
 /* Appends a copy. */
 openpi_status tuning_add(tuning *table, const tuning_entry *entry, openpi_error *error);
 
+/* The rows of an op that pictures or a prefix may have; NULL: another op's. */
+row_set *tuning_rows(op *op);
 /* The shape of an op; cameras 0. */
 tuning_key tuning_key_of(const op *op);
 int tuning_same(const tuning_key *a, const tuning_key *b);

@@ -40,7 +40,7 @@ static void test_tiles_without_a_table(void **state) {
         {"vision.qkv", 768, 3456, 1152, "hopper_160x128, "},
         {"vision.qkv", 49152, 3456, 1152, "hopper_128x192_pingpong, "},     /* 670 µs, 256x128 833         */
     };
-    static candidate choices[256];
+    static candidate choices[512];
     openpi_engine *engine;
     openpi_session *session;
     (void)state;
@@ -55,7 +55,7 @@ static void test_tiles_without_a_table(void **state) {
         rows->capacity = wanted[i].rows;
         weight->n = wanted[i].n;
         weight->k = wanted[i].k;
-        int count = backend_cuda.candidates(engine->device, &one, choices, 256);
+        int count = backend_cuda.candidates(engine->device, &one, choices, 512);
         for (int c = 0; c < count; c++)
             if (choices[c].heuristic) taken = c;
         assert_true(taken >= 0);
@@ -79,7 +79,7 @@ static void test_paths(void **state) {
 /* Every choice of every op of a plan stays within what a chip allows (the fake launch looks), under a name of
  * its own; one is the rule's. */
 static void test_every_choice(void **state) {
-    static candidate choices[256];
+    static candidate choices[512];
     openpi_engine *engine;
     openpi_session *session;
     (void)state;
@@ -89,7 +89,7 @@ static void test_every_choice(void **state) {
         assert_int_equal(open_session(engine, &session), OPENPI_OK);
         for (int i = 0; i < session->plan->count; i++) {
             op one = session->plan->ops[i];
-            int count = backend_cuda.candidates(engine->device, &one, choices, 256), rules = 0, others = 0;
+            int count = backend_cuda.candidates(engine->device, &one, choices, 512), rules = 0, others = 0;
             uint64_t first = 0;
             assert_true(count <= 256);
             for (int w = 0; w < count; w++) {
@@ -126,7 +126,7 @@ static void test_every_choice(void **state) {
 static void test_choices_before_memory(void **state) {
     static const char dims[] = "{\"vision\":[72,1,1,24],\"vlm\":[24,2,8,256,40],\"expert\":[1024,4096],"
                                "\"vocab\":2048}";
-    static candidate before[256], after[256];
+    static candidate before[512], after[512];
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
     openpi_engine *engine;
@@ -149,8 +149,8 @@ static void test_choices_before_memory(void **state) {
         assert_int_equal(unbound->count, bound->count);
         for (int i = 0; i < bound->count; i++) {
             const op *op = &bound->ops[i], *same = &unbound->ops[i];
-            const int count = backend_cuda.candidates(engine->device, op, after, 256);
-            assert_int_equal(backend_cuda.candidates(engine->device, same, before, 256), count);
+            const int count = backend_cuda.candidates(engine->device, op, after, 512);
+            assert_int_equal(backend_cuda.candidates(engine->device, same, before, 512), count);
             for (int c = 0; c < count; c++) {
                 assert_string_equal(before[c].name, after[c].name);
                 assert_int_equal(before[c].heuristic, after[c].heuristic);
@@ -167,8 +167,8 @@ static void test_choices_before_memory(void **state) {
 
 /* A table of one entry: of an op's choices the last. Returns its choice. */
 static int one_entry(const openpi_engine *engine, const op *op, tuning *table, tuning_entry *entry) {
-    static candidate choices[256];
-    int count = backend_cuda.candidates(engine->device, op, choices, 256);
+    static candidate choices[512];
+    int count = backend_cuda.candidates(engine->device, op, choices, 512);
     *entry = (tuning_entry){.key = tuning_key_of(op), .confirmed = 1};
     snprintf(entry->choice, sizeof entry->choice, "%s", choices[count - 1].name);
     *table = (tuning){.entries = entry, .count = 1};

@@ -1,16 +1,22 @@
-/* How far the portable kernels' heuristic is from the best choice, wherever a table of tune/ has their times:
- * 5 % at most. Without a GPU: the table has the times, the heuristic runs over a driver that is not there. */
+/* How far the portable kernels' heuristic is from the best choices, wherever a table of tune/ has their times:
+ * 5 % at most of the operations of a plan. Without a GPU: the table has the times, the heuristic runs over a
+ * driver that is not there. A table of a card that stood for another one (--as) is no judge: its tensor cores
+ * were those of the one, the heuristic counts with those of the other. */
 #include "fake_gpu.h"
 #include "full_plans.h"
+#include "tuning/call_kinds.h"
 #include "tuning/tuning.h"
 
 static const double most_loss = 0.05;
 
 typedef struct judgement {
     int known, unknown;          /* shapes whose choice the table has a time for, and others of the table  */
-    double worst;                /* loss, of the first kind                                                */
+    double taken_us, best_us;    /* of all those whose choice has a time                                   */
+    double worst;                /* the largest loss of one                                                */
     char what[200];
 } judgement;
+
+static double loss(const judgement *j) { return j->best_us > 0 ? j->taken_us / j->best_us - 1 : 0; }
 
 static const char *usual_of(device *device, const op *op) {
     static candidate list[TUNING_CANDIDATES];
@@ -34,6 +40,8 @@ static void judge_entry(const tuning_entry *e, const char *op, const char *usual
         return;
     }
     j->known++;
+    j->taken_us += taken;
+    j->best_us += best;
     if (taken / best - 1 <= j->worst) return;
     j->worst = taken / best - 1;
     snprintf(j->what, sizeof j->what, "%s of %d rows: %s takes %.2f us, the best %.2f", op, e->key.m, usual,
@@ -112,13 +120,13 @@ static judgement judge_made(const char *device, const char *usual, double usual_
 }
 
 static void test_the_judge(void **state) {
-    static const char usual[] = "gemm_mma_160_128_2, norm 1";
+    static const char usual[] = "gemm_mma_160_256_half, norm 1";
     (void)state;
     judgement j = judge_made("NVIDIA H200 as rtx4090", usual, 104, 100);
-    assert_true(j.known > 0 && j.unknown == 0 && j.worst > 0.03 && j.worst <= most_loss);
+    assert_true(j.known > 0 && j.unknown == 0 && j.worst > 0.03 && loss(&j) > 0.03 && loss(&j) <= most_loss);
     j = judge_made("NVIDIA GeForce RTX 4090", usual, 106, 100);
-    assert_true(j.worst > most_loss);
-    assert_non_null(strstr(j.what, "prefix.gate_up of 788 rows: gemm_mma_160_128_2, norm 1 takes 106.00 us"));
+    assert_true(loss(&j) > most_loss);
+    assert_non_null(strstr(j.what, "gate_up of 788 rows: gemm_mma_160_256_half, norm 1 takes 106.00 us"));
     j = judge_made("NVIDIA H200", usual, 106, 100);        /* takes a tile that the table has no time of */
     assert_true(j.known == 0 && j.unknown > 0);
 }
@@ -130,14 +138,14 @@ static void test_the_tables(void **state) {
         tuning *table = NULL;
         json_t *root = json_loadb(t->text, (size_t)(t->end - t->text), 0, NULL);
         must(tuning_parse(root, "a table", NULL, NULL, &table, &error));
-        if (!strcmp(table->machine.path, "portable")) {
+        if (!strcmp(table->machine.path, "portable") && !strstr(table->machine.device, " as ")) {
             const judgement j = judge(table);
             portable++;
-            print_message("%s: %d shapes, %d without a time, at most %.1f %% lost%s%s\n",
-                          table->machine.device, j.known, j.unknown, 100 * j.worst, *j.what ? ": " : "",
-                          j.what);
+            print_message("%s: %d shapes, %d without a time, %.1f %% lost, most of it %.1f %%%s%s\n",
+                          table->machine.device, j.known, j.unknown, 100 * loss(&j), 100 * j.worst,
+                          *j.what ? ": " : "", j.what);
             assert_true(j.known > 0);
-            if (j.worst > most_loss) fail_msg("%s", j.what);
+            if (loss(&j) > most_loss) fail_msg("%.1f %% lost", 100 * loss(&j));
         }
         tuning_close(table);
         json_decref(root);
@@ -147,10 +155,62 @@ static void test_the_tables(void **state) {
     skip();
 }
 
+/* ---- fewer cameras ----------------------------------------------------------------------------------- */
+
+/* The op's heuristic choice, or the given one. */
+static candidate choice_of(device *device, const op *op, int choice) {
+    static candidate choices[TUNING_CANDIDATES];
+    const int count = backend_cuda.candidates(device, op, choices, TUNING_CANDIDATES);
+    for (int i = 0; i < count; i++)
+        if (choice ? i + 1 == choice : choices[i].heuristic) return choices[i];
+    return (candidate){.name = ""};
+}
+
+/* Returns whether the op's choice is another than for three cameras. */
+static int check_fewer(device *device, const op *op, int cameras, int batch) {
+    struct op fewer = *op;
+    row_set *rows = tuning_rows(&fewer);
+    if (rows && batch == 1 && rows->capacity >= OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS)
+        rows->capacity -= OPENPI_IMAGE_TOKENS * (OPENPI_CAMERAS - cameras);
+    const candidate taken = choice_of(device, op, op->choice), expected = choice_of(device, &fewer, 0);
+    if (strcmp(taken.name, expected.name))
+        fail_msg("%s, %d cameras: %s, not %s", op->name, cameras, taken.name, expected.name);
+    return strcmp(taken.name, choice_of(device, op, 0).name) != 0;
+}
+
+/* Without a table, calls of one and two cameras take what the heuristic takes for their rows; a batch what it
+ * takes for all. */
+static void test_fewer_cameras_without_a_table(void **state) {
+    const device_options options = {.as_card = "rtx4090"};
+    device *device = NULL;
+    (void)state;
+    reset();
+    must(gpu_open(fake_vendor(), &backend_cuda, "cuda:0", &options, &device, &error));
+    subject s = open_subject_on(device, "full:pi0", NULL, OPENPI_BF16, 0);
+    for (int batch = 1; batch <= 2; batch++) {
+        const plan_shape shape = {.batch = batch, .horizon = 10, .steps = 1, .max_prompt = 20};
+        call_kinds kinds;
+        plan *plan;
+        int others = 0;
+        must(plan_create(s.model, &shape, PLAN_ORDINARY, &plan, &error));
+        must(call_kinds_open(&kinds, plan, &error));
+        for (int cameras = 1; cameras <= OPENPI_CAMERAS; cameras++) {
+            call_kinds_choose(&kinds, batch == 1 ? cameras - 1 : CALL_ANY);
+            for (int i = 0; i < plan->count; i++)
+                others += check_fewer(device, &plan->ops[i], cameras, batch);
+        }
+        assert_int_equal(others > 0, batch == 1);
+        call_kinds_close(&kinds);
+        plan_close(plan);
+    }
+    close_subject(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_judge),
         cmocka_unit_test(test_the_tables),
+        cmocka_unit_test(test_fewer_cameras_without_a_table),
     };
     return cmocka_run_group_tests_name("gpu heuristic", tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@
 #include "base/threads.h"
 #include "ops/shapes.h"
 
-enum { BUFFERS = 16, MATRICES = 3, CANDIDATES = 256 };
+enum { BUFFERS = 16, MATRICES = 3, CANDIDATES = 512 };
 
 /* Beside the options of shapes.h: output o is input o, without bias, and must be it exactly. */
 enum {

@@ -82,7 +82,7 @@ typedef struct gpu_choice {
     int split;                             /* GPU_PRODUCT_CHAIN                                             */
 } gpu_choice;
 
-enum { GPU_CHOICES = 192 };
+enum { GPU_CHOICES = 512 };
 typedef struct gpu_choices {
     gpu_choice list[GPU_CHOICES];
     int count, heuristic;                  /* heuristic: its place, -1 while the list is empty              */

@@ -373,8 +373,10 @@ const gpu_vendor gpu_vendor_cuda = {
 /* ---- what families ask for -------------------------------------------------------------------------- */
 
 int cuda_rank_few(const gpu_device *device, const gpu_task *task, int rank) {
-    int full = task->product.epilogue.kind == GPU_EPILOGUE_GATED && task->rows > GATED_ROWS;
-    return full && !strcmp(gpu_path(device), "hopper") ? RANK_TOO_MANY_ROWS : rank;
+    int hopper = !strcmp(gpu_path(device), "hopper"),
+        full = hopper ? task->product.epilogue.kind == GPU_EPILOGUE_GATED && task->rows > GATED_ROWS
+                      : task->rows > PORTABLE_ROWS;
+    return full ? RANK_TOO_MANY_ROWS : rank;
 }
 
 int cuda_cache_legal(const gpu_device *device, const gpu_cache_attention *p) {

@@ -44,6 +44,7 @@ enum {
     FEW_ROWS = 64,                         /* most that a kernel for few rows takes                         */
     GATED_ROWS = 48, /* from here on a gated product fills Hopper's tiles of 64 rows: the
                                               kernels for few rows lose                                     */
+    PORTABLE_ROWS = 32,                    /* with more gemm_mma's tiles of 64 rows are quicker             */
     KEY_TILE = 64,                         /* keys of attention over a cache                                */
 };
 

@@ -4,7 +4,7 @@
 
 #include "args.h"
 
-enum { GPU_MOST_PARTS = 4 };
+enum { GPU_MOST_PARTS = 8 };
 
 /* Each part's sums are stored as fp32 and added afterwards, in the order of the parts. */
 typedef struct gpu_linear_parts {

@@ -10,45 +10,44 @@ enum { LEAST_BLOCKS = 8, JOIN_THREADS = 256 };
 
 /* Times are in units of 16 rows x 8 columns x 64 k of a tensor core at its best (of int8 128 k): 4.3 ns of a
  * multiprocessor of an H200. `percent`: what a tile takes of that, above 100 where shared memory or the
- * second-level cache is the limit. Fitted on that card with --path portable and 3 cameras. Of the tiles with
- * two stages nothing was measured: they have what their bytes from the second-level cache take of the others'
- * 39 GB/s a multiprocessor. */
-#define TILE(rows, columns, threads, stages, blocks, percent) \
-    GEMM_TILE("gemm_mma_" #rows "_" #columns, rows, columns, threads, stages, blocks, percent, -1, 0)
-#define TILE_2(rows, columns, threads, blocks, percent, in_place_of) \
-    GEMM_TILE("gemm_mma_" #rows "_" #columns "_2", rows, columns, threads, 2, blocks, percent, in_place_of, 0)
+ * second-level cache is the limit. Fitted on that card to 1,884 times: --path portable and --as rtx4090, 1 to
+ * 3 cameras, horizons 10 and 50, batches of 1 and 8 (docs/speed/portable.md). */
+#define TILE(rows, columns, ...) \
+    GEMM_TILE("gemm_mma_" #rows "_" #columns, 1, 0, rows, columns, __VA_ARGS__)
+#define TILE_HALF(rows, columns, ...) \
+    GEMM_TILE("gemm_mma_" #rows "_" #columns "_half", 2, 0, rows, columns, __VA_ARGS__)
 
-enum { LARGEST = 0, WIDE = 1, NARROW = 2, SMALL = 5, TILES = 10, JOIN = TILES };
+enum { SMALL = 5, TILES = 13, JOIN = TILES };
 static const gemm_tile tiles[] = {
-    TILE(160, 256, 256, 3, 1, 100),
-    TILE(128, 256, 256, 4, 1, 108),
-    TILE(160, 128, 256, 5, 1, 140),
-    TILE(128, 160, 256, 5, 1, 136),
-    TILE(128, 128, 256, 3, 2, 160),
-    TILE(64, 64, 128, 4, 3, 300),
-    TILE_2(160, 192, 256, 1, 113, LARGEST),
-    TILE_2(128, 256, 256, 1, 108, WIDE),
-    TILE_2(160, 128, 256, 1, 140, NARROW),
-    TILE_2(64, 64, 128, 3, 300, SMALL),
-    {{"gemm_mma_join", 1, 0}, 0, 0, JOIN_THREADS, 0, 0, 0, 0, 0, 0},
+    TILE(160, 256, 256, 3, 1, 98),
+    TILE(128, 256, 256, 4, 1, 99),
+    TILE(160, 128, 256, 5, 1, 125),
+    TILE(128, 160, 256, 5, 1, 112),
+    TILE(128, 128, 256, 3, 2, 122),
+    TILE(64, 64, 128, 4, 3, 198),
+    TILE_HALF(160, 256, 256, 3, 1, 110),
+    TILE_HALF(160, 192, 256, 4, 1, 120),
+    TILE_HALF(128, 256, 256, 4, 1, 118),
+    TILE_HALF(160, 128, 256, 5, 1, 146),
+    TILE_HALF(128, 160, 256, 5, 1, 132),
+    TILE_HALF(128, 128, 256, 3, 2, 126),
+    TILE_HALF(64, 64, 128, 4, 3, 186),
+    {{"gemm_mma_join", 1, 0}, 0, 0, JOIN_THREADS, 0, 0, 0, 0, 0},
 };
 
-/* In the same units: a tile's first stages and its end; the pass that adds parts; from asking for a stage to
- * its arrival. */
-enum { AROUND = 700, A_JOIN = 1500, ARRIVAL = 600 };
+/* In the same units: a tile's first stages; from asking for an atom of k to its arrival. */
+enum { AROUND = 490, ARRIVAL = 227 };
+/* Of a tile's end, a thousand sums; how much longer that takes with a bias, for parts, and where blocks share
+ * the multiprocessor; how much longer a block alone takes, of a tile that is made for several; and what the
+ * join takes of a multiprocessor, a thousand parts of sums. */
+static const double end_of_sums = 15.3, end_with_bias = 1.65, end_of_parts = 1.1, end_together = 1.15,
+                    step_alone = 1.2, join_of_sums = 22;
 
 static gemm_numbers bf16_of(const gpu_device *device) {
     return (gemm_numbers){tiles, TILES, SMALL, JOIN, gpu_multiprocessor_tflops(device), 650.0 / 132};
 }
 
-/* Blocks that a multiprocessor holds at once; 0: the tile is not for this device. */
-static int held(const gpu_device *device, const gemm_numbers *n, const gemm_tile *t) {
-    const gemm_tile *other = t->in_place_of < 0 ? NULL : &n->tiles[t->in_place_of];
-    if (other && gpu_blocks_held(device, other->shared, other->blocks) == other->blocks) return 0;
-    return gpu_blocks_held(device, t->shared, t->blocks);
-}
-
-/* A stage of a block, where the multiprocessor has no other: products take longer where tensor cores are
+/* An atom of k of a block, where the multiprocessor has no other: products take longer where tensor cores are
  * slower; caches are taken for as quick everywhere. */
 static double step_of(const gemm_numbers *n, const gemm_tile *t) {
     const double products = n->rate > 0 ? t->products * n->fitted_rate / n->rate : t->products;
@@ -59,23 +58,32 @@ static int tiles_of(const gemm_tile *t, int rows, const gpu_linear *p) {
     return ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns);
 }
 
+/* From the last product to the last output of a block. */
+static double end_of(const gemm_tile *t, const gpu_linear *p, int parts, int together) {
+    double end = end_of_sums * t->rows * t->columns / 1000;
+    if (parts > 1) end *= end_of_parts;
+    else if (p->epilogue.bias) end *= end_with_bias;
+    return together > 1 ? end * end_together : end;
+}
+
 static double time_of(const gpu_device *device, const gemm_numbers *n, const gemm_tile *t, int rows,
                       const gpu_linear *p, int parts) {
     int multiprocessors = gpu_multiprocessors(device), blocks = tiles_of(t, rows, p) * parts,
-        places = multiprocessors * held(device, n, t),
+        places = multiprocessors * gpu_blocks_held(device, t->shared, t->blocks),
         together = ceil_div(least(blocks, places), multiprocessors);
-    double step = step_of(n, t) * together, arrives = (double)ARRIVAL / (t->stages - 1),
-           wave = ceil_div(p->k_blocks, parts) * (step > arrives ? step : arrives) + AROUND,
-           sums = 4e-3 * rows * p->weights.columns * parts / multiprocessors;
-    return ceil_div(blocks, places) * wave + (parts > 1 ? A_JOIN + sums : 0);
+    double step = step_of(n, t) * (together > 1 ? together : t->blocks > 1 ? step_alone : 1),
+           arrives = ARRIVAL / t->ahead,
+           wave = ceil_div(p->k_blocks, parts) * (step > arrives ? step : arrives) + AROUND +
+                  end_of(t, p, parts, together),
+           sums = join_of_sums * rows * p->weights.columns / 1000 * parts / multiprocessors;
+    return ceil_div(blocks, places) * wave + (parts > 1 ? sums : 0);
 }
 
 /* k is shared while the tiles leave multiprocessors idle, and a part has some stages. 0: not for this
  * device. */
-static int most_parts(const gpu_device *device, const gemm_numbers *n, const gemm_tile *t, int rows,
-                      const gpu_linear *p) {
+static int most_parts(const gpu_device *device, const gemm_tile *t, int rows, const gpu_linear *p) {
     int blocks = tiles_of(t, rows, p);
-    if (!held(device, n, t)) return 0;
+    if (!gpu_blocks_held(device, t->shared, t->blocks)) return 0;
     if (blocks >= gpu_multiprocessors(device)) return 1;
     int parts = least(GPU_MOST_PARTS, ceil_div(2 * gpu_multiprocessors(device), blocks));
     return p->k_blocks < 2 * LEAST_BLOCKS ? 1 : least(parts, p->k_blocks / LEAST_BLOCKS);
@@ -85,7 +93,7 @@ gemm_usual gemm_mma_usual(const gpu_device *device, const gemm_numbers *n, int r
     gemm_usual best = {n->small, 1};
     double least_time = time_of(device, n, &n->tiles[n->small], rows, p, 1);
     for (int t = 0; t < n->count; t++) {
-        int most = most_parts(device, n, &n->tiles[t], rows, p);
+        int most = most_parts(device, &n->tiles[t], rows, p);
         for (int parts = 1; parts <= most; parts++) {
             double time = time_of(device, n, &n->tiles[t], rows, p, parts);
             if (time >= least_time) continue;
@@ -100,7 +108,7 @@ void gemm_mma_add(const gpu_device *device, const gemm_numbers *n, const gpu_tas
                   gpu_choice choice, gpu_choices *to) {
     const int rank = choice.rank;
     for (int t = 0; t < n->count; t++) {
-        int most = most_parts(device, n, &n->tiles[t], task->rows, &task->product);
+        int most = most_parts(device, &n->tiles[t], ceil_div(task->rows, OPENPI_CAMERAS), &task->product);
         for (int parts = 1; parts <= most; parts++) {
             choice.rank = t == usual.tile && parts == usual.parts ? rank : GPU_RANK_NEVER;
             choice.kernel = t;
@@ -133,7 +141,8 @@ static void gemm_mma_list_chain(const gpu_task *task, gpu_choices *to) {
         gpu_choices_add(to, (gpu_choice){.rank = RANK_GEMM_MMA, .kernel = SMALL, .split = 1});
 }
 
-/* Rows a block of the norm: one, as long as blocks of more rows would not give each multiprocessor enough. */
+/* Rows a block of the norm: one, as long as blocks of more rows would not give each multiprocessor enough.
+ * Others were never more than 2 % of a product quicker. */
 static int usual_norm(const gpu_device *device, const gpu_task *task) {
     if (!task->product.norm) return 0;
     return task->rows < 4 * GPU_NORM_ROWS * gpu_multiprocessors(device) ? 1 : GPU_NORM_ROWS;
@@ -145,12 +154,9 @@ static void gemm_mma_list(const gpu_device *device, const gpu_task *task, gpu_ch
     if (task->kind == GPU_PRODUCT_CHAIN) gemm_mma_list_chain(task, to);
     if (task->kind != GPU_PRODUCT || !cuda_tensor_legal(p)) return;
     gemm_usual usual = gemm_mma_usual(device, &bf16, task->rows, p);
-    for (int i = 0; i < gpu_norms_first(p); i++) {
-        int norm = gpu_norm_first(p, i),
-            rank = norm == usual_norm(device, task) ? RANK_GEMM_MMA : GPU_RANK_NEVER;
-        if (cuda_scattered(p) && !norm) continue;
-        gemm_mma_add(device, &bf16, task, usual, (gpu_choice){.rank = rank, .norm = norm}, to);
-    }
+    int norm = usual_norm(device, task);
+    if (norm || !cuda_scattered(p))
+        gemm_mma_add(device, &bf16, task, usual, (gpu_choice){.rank = RANK_GEMM_MMA, .norm = norm}, to);
 }
 
 static void gemm_mma_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {

@@ -2,37 +2,29 @@
  * == 0. gemm_mma.c checks what is legal and launches. */
 #include "gemm_mma.cuh"
 
-KERNEL(256) gemm_mma_160_256(const __grid_constant__ gpu_linear_parts a) {
-    gemm<mma_tile<bf16_numbers, 160, 256, 80, 64, 3>>(a, NULL);
-}
-KERNEL(256) gemm_mma_128_256(const __grid_constant__ gpu_linear_parts a) {
-    gemm<mma_tile<bf16_numbers, 128, 256, 64, 64, 4>>(a, NULL);
-}
-KERNEL(256) gemm_mma_160_128(const __grid_constant__ gpu_linear_parts a) {
-    gemm<mma_tile<bf16_numbers, 160, 128, 80, 32, 5>>(a, NULL);
-}
-KERNEL(256) gemm_mma_128_160(const __grid_constant__ gpu_linear_parts a) {
-    gemm<mma_tile<bf16_numbers, 128, 160, 32, 80, 5>>(a, NULL);
-}
+#define PRODUCT_OF(name, bounds, ...)                                           \
+    bounds name(const __grid_constant__ gpu_linear_parts a) {                   \
+        gemm<mma_tile<bf16_numbers, __VA_ARGS__>>(a, NULL);                     \
+    }
+#define PRODUCT(bounds, rows, columns, ...) \
+    PRODUCT_OF(gemm_mma_##rows##_##columns, bounds, rows, columns, __VA_ARGS__)
+#define PRODUCT_HALF(bounds, rows, columns, ...) \
+    PRODUCT_OF(gemm_mma_##rows##_##columns##_half, bounds, rows, columns, __VA_ARGS__, 2)
+
+PRODUCT(KERNEL(256), 160, 256, 80, 64, 3)
+PRODUCT(KERNEL(256), 128, 256, 64, 64, 4)
+PRODUCT(KERNEL(256), 160, 128, 80, 32, 5)
+PRODUCT(KERNEL(256), 128, 160, 32, 80, 5)
 /* Where a multiprocessor holds two, the compiler itself keeps to half of the registers. */
-KERNEL_HELD(256, 1) gemm_mma_128_128(const __grid_constant__ gpu_linear_parts a) {
-    gemm<mma_tile<bf16_numbers, 128, 128, 64, 32, 3>>(a, NULL);
-}
-KERNEL(128) gemm_mma_64_64(const __grid_constant__ gpu_linear_parts a) {
-    gemm<mma_tile<bf16_numbers, 64, 64, 32, 32, 4>>(a, NULL);
-}
-/* Within the 99 KB that a block has on sm_86, sm_89 and sm_120: two stages. */
-KERNEL(256) gemm_mma_160_192_2(const __grid_constant__ gpu_linear_parts a) {
-    gemm<mma_tile<bf16_numbers, 160, 192, 80, 48, 2>>(a, NULL);
-}
-KERNEL(256) gemm_mma_128_256_2(const __grid_constant__ gpu_linear_parts a) {
-    gemm<mma_tile<bf16_numbers, 128, 256, 64, 64, 2>>(a, NULL);
-}
-KERNEL(256) gemm_mma_160_128_2(const __grid_constant__ gpu_linear_parts a) {
-    gemm<mma_tile<bf16_numbers, 160, 128, 80, 32, 2>>(a, NULL);
-}
-KERNEL(128) gemm_mma_64_64_2(const __grid_constant__ gpu_linear_parts a) {
-    gemm<mma_tile<bf16_numbers, 64, 64, 32, 32, 2>>(a, NULL);
-}
+PRODUCT(KERNEL_HELD(256, 1), 128, 128, 64, 32, 3)
+PRODUCT(KERNEL(128), 64, 64, 32, 32, 4)
+/* Within the 99 KB that a block has on sm_86, sm_89 and sm_120. */
+PRODUCT_HALF(KERNEL(256), 160, 256, 80, 64, 3)
+PRODUCT_HALF(KERNEL(256), 160, 192, 80, 48, 4)
+PRODUCT_HALF(KERNEL(256), 128, 256, 64, 64, 4)
+PRODUCT_HALF(KERNEL(256), 160, 128, 80, 32, 5)
+PRODUCT_HALF(KERNEL(256), 128, 160, 32, 80, 5)
+PRODUCT_HALF(KERNEL_HELD(256, 2), 128, 128, 64, 32, 3)
+PRODUCT_HALF(KERNEL(128), 64, 64, 32, 32, 4)
 
 KERNEL(256) gemm_mma_join(const __grid_constant__ gpu_linear_parts a) { join<bf16_numbers>(a, NULL); }

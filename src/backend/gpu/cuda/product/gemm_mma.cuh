@@ -2,18 +2,20 @@
  * (gemm_mma_int8.cu): x·Wᵀ by mma.sync, fed by cp.async.
  *
  * A block makes BM rows x BN packed columns (gemm_mma_BM_BN), 128 bytes of k at a time (64 of bf16, 128 of
- * int8) through STAGES stages of shared memory:
+ * int8), or half of them (gemm_mma_BM_BN_half), through STAGES stages of shared memory:
  *
  *            BN columns (W: whole atoms, as stored)         warps side by side, each WM x WN:
  *          +------------------+                             WM/16 x WN/8 tiles of m16n8k16 or k32
  *   BM     |                  |
- *   rows   |      sums        |   stage = x [BM][128 bytes] + W [BN][128 bytes], both in the atom's swizzle
+ *   rows   |      sums        |   stage = x [BM][PITCH bytes] + W [BN][PITCH bytes], both swizzled alike
  *          +------------------+
  *
- *   pipeline a stage is four steps of 32 bytes. While a warp multiplies a step's fragments it loads those of
+ *   swizzle  of a row, 16 bytes lie where eight rows of a column meet eight groups of banks: in stages of 128
+ *            bytes at their place ^ row % 8, as in the atom; in halves at their place ^ row / 2 % 4
+ *   pipeline a stage is four steps of 32 bytes, or two. While a warp multiplies a step's fragments it loads those of
  *            the next step: x's in place, each once its last product is issued; W's into a second set. Before
  *            the last step of a stage all warps meet, so that its slot is free and the next stage is there;
- *            the copies for the slot are issued between the products of the next stage's first three steps.
+ *            the copies for the slot are issued between the products of the next stage's steps but the last.
  *   parts    gpu_linear_parts.parts blocks may share the k of a tile. Each stores its sums, and a kernel
  *            adds them in the order of the parts and runs the epilogue (join).
  *   blocks   BM/WM · BN/WN warps; grid = rows / BM x (columns / BN · parts)
@@ -29,7 +31,7 @@
 #include "backend/gpu/kernels/linear_parts.h"
 #include "pairs.cuh"
 
-/* What is multiplied: an element of x, the k of a stage (128 bytes), the sums, a pair of them, the matrix
+/* What is multiplied: an element of x, the k of an atom (128 bytes), the sums, a pair of them, the matrix
  * instruction. SCALED: sums become outputs by a scale of the row and one of the column. */
 struct bf16_numbers {
     typedef u16 element;
@@ -48,50 +50,65 @@ struct int8_numbers {
     DEV int2 pair_of(int a, int b) { return make_int2(a, b); }
 };
 
-/* What a tile decides at compile time: numbers, rows and columns of a block and of a warp, stages of the
- * ring. Behind the ring lie the scales of SCALED numbers: of the block's rows, then of its columns. */
-template <class NUMBERS, int BM_, int BN_, int WM_, int WN_, int STAGES_> struct mma_tile : NUMBERS {
+/* What a tile decides at compile time: numbers, rows and columns of a block and of a warp, stages of the ring
+ * and how many of them an atom is. Behind the ring lie the scales of SCALED numbers: of the block's rows, then
+ * of its columns. */
+template <class NUMBERS, int BM_, int BN_, int WM_, int WN_, int STAGES_, int AN_ATOM_ = 1>
+struct mma_tile : NUMBERS {
     enum {
-        BM = BM_, BN = BN_, WM = WM_, WN = WN_, STAGES = STAGES_,
+        BM = BM_, BN = BN_, WM = WM_, WN = WN_, STAGES = STAGES_, AN_ATOM = AN_ATOM_,
         THREADS = (BM / WM) * (BN / WN) * 32,
         MI = WM / 16, NI = WN / 8,         /* m16n8 tiles of a warp                                         */
-        X_COPIES = BM * 8 / THREADS,       /* copies of 16 bytes for a thread and stage                     */
-        W_COPIES = BN * 8 / THREADS, COPIES = X_COPIES + W_COPIES,
-        STAGE = (BM + BN) * 128,
+        PITCH = 128 / AN_ATOM,             /* bytes of a row of a stage                                     */
+        PIECES = PITCH / 16, STEPS = PITCH / 32,
+        STAGE_K = NUMBERS::K / AN_ATOM,
+        X_COPIES = (BM * PIECES + THREADS - 1) / THREADS, /* copies of a piece for a thread and stage       */
+        W_COPIES = (BN * PIECES + THREADS - 1) / THREADS, COPIES = X_COPIES + W_COPIES,
+        X_LAST = BM * PIECES - (X_COPIES - 1) * THREADS,  /* threads that have the last of these            */
+        W_LAST = BN * PIECES - (W_COPIES - 1) * THREADS,
+        STAGE = (BM + BN) * PITCH,
     };
     static_assert(STAGES * STAGE >= THREADS / 32 * 16 * (WN + 8) * 4, "store_sums has its place in the ring");
-    static_assert(X_COPIES * THREADS == BM * 8 && W_COPIES * THREADS == BN * 8 && MI >= 2, "whole copies");
+    static_assert(MI >= 2 && STEPS % 2 == 0, "W's fragments have two sets in turn");
 };
+
+/* Where row r of a stage has its piece c. */
+template <class T> DEV u32 swizzled(int r, int c) {
+    return r * T::PITCH + ((c ^ (T::AN_ATOM == 1 ? r & 7 : r >> 1 & 3)) << 4);
+}
 
 /* Where a thread's copies of a stage come from and go to. */
 template <class T> struct mma_source {
     const typename T::element *x;          /* the thread's 16 bytes of a row                                */
-    const char *w;                         /* its 16 bytes of an atom                                       */
+    const char *w;                         /* W                                                             */
     u32 x_at[T::X_COPIES];                 /* elements to its rows                                          */
     u32 w_at[T::W_COPIES];                 /* atoms to its groups of columns                                */
+    u32 w_in;                              /* its piece of an atom's first stage                            */
     int left, w_blocks, slot;              /* left: elements of a row from the thread's first on            */
 };
 
-/* One of the COPIES of the stage of K from block kb on, into the ring's place at. `there` 0: zeros, which
- * nobody reads. */
-template <class T> DEV void copy_one(const mma_source<T> &s, u32 at, int kb, int there, int i) {
+/* One of the COPIES of stage ks of the rows' k, into the ring's place at. `there` 0: zeros, which nobody
+ * reads. The swizzle of an atom leaves both halves of a row in 64 bytes each. */
+template <class T> DEV void copy_one(const mma_source<T> &s, u32 at, int ks, int there, int i) {
+    const int last = i == T::X_COPIES - 1 ? T::X_LAST : i == T::COPIES - 1 ? T::W_LAST : T::THREADS;
+    if (last < T::THREADS && (int)threadIdx.x >= last) return;
     if (i < T::X_COPIES) {
-        copy16(at + s.slot + i * (T::THREADS * 16), s.x + (s.x_at[i] + kb * T::K),
-               there && kb * T::K < s.left);
+        copy16(at + s.slot + i * (T::THREADS * 16), s.x + (s.x_at[i] + ks * T::STAGE_K),
+               there && ks * T::STAGE_K < s.left);
     } else {
-        const int n = i - T::X_COPIES, wb = kb >= s.w_blocks ? kb - s.w_blocks : kb;
-        copy16(at + T::BM * 128 + threadIdx.x * 16 + n * (T::THREADS * 16),
-               s.w + (size_t)(s.w_at[n] + wb) * GPU_ATOM_BYTES, there);
+        const int n = i - T::X_COPIES, kb = ks / T::AN_ATOM, wb = kb >= s.w_blocks ? kb - s.w_blocks : kb;
+        copy16(at + T::BM * T::PITCH + s.slot + n * (T::THREADS * 16),
+               s.w + (size_t)(s.w_at[n] + wb) * GPU_ATOM_BYTES + (s.w_in ^ ks % T::AN_ATOM * 64), there);
     }
 }
 
 /* W of the stages that are asked for before the products begin. */
-template <class T> DEV void copy_first_w(const mma_source<T> &s, u32 ring, int first, int blocks) {
+template <class T> DEV void copy_first_w(const mma_source<T> &s, u32 ring, int first, int stages) {
 #pragma unroll
     for (int stage = 0; stage < T::STAGES - 1; stage++)
 #pragma unroll
         for (int i = T::X_COPIES; i < T::COPIES; i++)
-            copy_one<T>(s, ring + stage * T::STAGE, stage < blocks ? first + stage : first, stage < blocks,
+            copy_one<T>(s, ring + stage * T::STAGE, stage < stages ? first + stage : first, stage < stages,
                         i);
 }
 
@@ -110,10 +127,10 @@ DEV void multiply_step(typename T::sum (&sum)[T::MI][T::NI][4], mma_fragments<T>
 #pragma unroll
         for (int j = 0; j < T::NI; j++)
             T::multiply(sum[i][j], f.x[i], f.w[now][j / 2][j % 2 * 2], f.w[now][j / 2][j % 2 * 2 + 1]);
-        load_matrix4(f.x[i], xs + i * 2048);
+        load_matrix4(f.x[i], xs + i * 16 * T::PITCH);
 #pragma unroll
         for (int j = i * EACH; j < (i + 1) * EACH && j < LOADS; j++)
-            load_matrix4(f.w[now ^ 1][j], ws + j * 2048);
+            load_matrix4(f.w[now ^ 1][j], ws + j * 16 * T::PITCH);
         between(i);
     }
 }
@@ -301,22 +318,25 @@ template <class T> DEV void gemm(const gpu_linear_parts &a, const float *row_sca
               tiles = (columns + T::BN - 1) / T::BN, part = blockIdx.y / tiles, m0 = blockIdx.x * T::BM,
               n0 = (blockIdx.y - part * tiles) * T::BN;
     const int wm = warp / (T::BN / T::WN) * T::WM, wn = warp % (T::BN / T::WN) * T::WN;
-    const int first = part * p.k_blocks / a.parts, blocks = (part + 1) * p.k_blocks / a.parts - first;
+    const int first = part * p.k_blocks / a.parts * T::AN_ATOM,
+              stages = (part + 1) * p.k_blocks / a.parts * T::AN_ATOM - first;
+    const int row = tid / T::PIECES, piece = tid % T::PIECES; /* of the thread's first copy */
 
     start_next();
     mma_source<T> from;
-    from.x = (const typename T::element *)p.x + (tid & 7) * (T::K / 8);
-    from.w = (const char *)p.weights.data + (tid & 63) * 16;
+    from.x = (const typename T::element *)p.x + piece * (T::K / 8);
+    from.w = (const char *)p.weights.data;
+    from.w_in = (row & 7) * 128 + ((piece ^ (row & 7)) << 4);
 #pragma unroll
     for (int i = 0; i < T::W_COPIES; i++)
-        from.w_at[i] =
-            (u32)min((n0 >> 3) + (tid >> 6) + i * (T::THREADS / 64), (columns >> 3) - 1) * p.weights.blocks;
-    from.left = p.ldx - (tid & 7) * (T::K / 8);
+        from.w_at[i] = (u32)min((n0 + row + i * (T::THREADS / T::PIECES)) >> 3, (columns >> 3) - 1) *
+                       p.weights.blocks;
+    from.left = p.ldx - piece * (T::K / 8);
     from.w_blocks = p.weights.blocks;
-    from.slot = (tid >> 3) * 128 + (((tid & 7) ^ (tid >> 3 & 7)) << 4);
+    from.slot = swizzled<T>(row, piece);
     const int rows = __ldg(p.count);
     float *scales = (float *)(memory + T::STAGES * T::STAGE);
-    if (m0 < rows) copy_first_w<T>(from, ring, first, blocks);
+    if (m0 < rows) copy_first_w<T>(from, ring, first, stages);
     if (T::SCALED)
         for (int i = tid; i < T::BN; i += T::THREADS) scales[T::BM + i] = channel_scale(p, n0 + i);
     wait_before();
@@ -325,7 +345,7 @@ template <class T> DEV void gemm(const gpu_linear_parts &a, const float *row_sca
         for (int i = tid; i < T::BM; i += T::THREADS) scales[i] = __ldcg(row_scales + min(m0 + i, rows - 1));
 #pragma unroll
     for (int i = 0; i < T::X_COPIES; i++)
-        from.x_at[i] = (u32)min(m0 + (tid >> 3) + i * (T::THREADS / 8), rows - 1) * p.ldx;
+        from.x_at[i] = (u32)min(m0 + row + i * (T::THREADS / T::PIECES), rows - 1) * p.ldx;
 
     typename T::sum sum[T::MI][T::NI][4] = {};
     mma_fragments<T> f;
@@ -333,28 +353,26 @@ template <class T> DEV void gemm(const gpu_linear_parts &a, const float *row_sca
     for (int s = 0; s < T::STAGES - 1; s++) {
 #pragma unroll
         for (int i = 0; i < T::X_COPIES; i++)
-            copy_one<T>(from, ring + s * T::STAGE, s < blocks ? first + s : first, s < blocks, i);
+            copy_one<T>(from, ring + s * T::STAGE, s < stages ? first + s : first, s < stages, i);
         copy_commit();
     }
     /* Of a step's fragments in a stage: row or column of the lane, and its 16 bytes in the swizzle. */
-    const u32 xs = (wm + (lane & 15)) * 128 + (((lane >> 4) ^ (lane & 7)) << 4),
-              ws = T::BM * 128 + (wn + (lane & 7) + (lane >> 4) * 8) * 128 +
-                   (((lane >> 3 & 1) ^ (lane & 7)) << 4);
+    const u32 xs = swizzled<T>(wm + (lane & 15), lane >> 4),
+              ws = T::BM * T::PITCH + swizzled<T>(wn + (lane & 7) + (lane >> 4) * 8, lane >> 3 & 1);
     copy_wait<T::STAGES - 2>();
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < T::MI; i++) load_matrix4(f.x[i], ring + xs + i * 2048);
+    for (int i = 0; i < T::MI; i++) load_matrix4(f.x[i], ring + xs + i * 16 * T::PITCH);
 #pragma unroll
-    for (int j = 0; j < T::NI / 2; j++) load_matrix4(f.w[0][j], ring + ws + j * 2048);
+    for (int j = 0; j < T::NI / 2; j++) load_matrix4(f.w[0][j], ring + ws + j * 16 * T::PITCH);
 
     u32 at = ring, free_at = ring + (T::STAGES - 1) * T::STAGE;
     const u32 end = ring + T::STAGES * T::STAGE;
-    for (int kb = 0; kb < blocks; kb++) {
-        /* With two stages the next is wanted at this one's end: its copies go out during the first step. */
-        enum { OVER = (T::STAGES > 2 ? 3 : 1) * T::MI, EACH = (T::COPIES + OVER - 1) / OVER };
-        const int ahead = kb + T::STAGES - 1, there = ahead < blocks, fetch = there ? first + ahead : first;
+    for (int ks = 0; ks < stages; ks++) {
+        enum { OVER = (T::STEPS - 1) * T::MI, EACH = (T::COPIES + OVER - 1) / OVER };
+        const int ahead = ks + T::STAGES - 1, there = ahead < stages, fetch = there ? first + ahead : first;
 #pragma unroll
-        for (int s = 0; s < 3; s++) {
+        for (int s = 0; s < T::STEPS - 1; s++) {
             auto copies = [&](int i) {
 #pragma unroll
                 for (int n = (s * T::MI + i) * EACH; n < (s * T::MI + i + 1) * EACH && n < T::COPIES; n++)

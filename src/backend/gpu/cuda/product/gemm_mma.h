@@ -8,18 +8,19 @@
 
 typedef struct gemm_tile {
     gpu_kernel kernel;
-    int rows, columns, threads, stages;
+    int rows, columns, threads;
+    double ahead;                          /* atoms of k on their way while one is multiplied               */
     int blocks;                            /* that a multiprocessor holds where shared memory is not short  */
     size_t shared;
-    int products, cost;                    /* time of a stage (gemm_mma.c): at best, and on an H200         */
-    int in_place_of;                       /* the tile whose `blocks` a device must not hold; -1: none      */
+    int products, cost;                    /* time of an atom of k (gemm_mma.c): at best, and on an H200    */
 } gemm_tile;
 
-/* percent: cost in % of products. behind: bytes behind the ring for each row and column. */
-#define GEMM_TILE(name, rows, columns, threads, stages, blocks, percent, in_place_of, behind)             \
-    {{name, 1, 0}, rows, columns, threads, stages, blocks,                                                \
-     ((size_t)(stages) * 128 + behind) * (rows + columns), rows / 16 * (columns / 8),                     \
-     rows / 16 * (columns / 8) * percent / 100, in_place_of}
+/* an_atom: stages of an atom of k. percent: cost in % of products. behind: bytes behind the ring for each row
+ * and column. */
+#define GEMM_TILE(name, an_atom, behind, rows, columns, threads, stages, blocks, percent)                 \
+    {{name, 1, 0}, rows, columns, threads, (stages - 1.0) / an_atom, blocks,                              \
+     ((size_t)(stages) * 128 / an_atom + behind) * (rows + columns), rows / 16 * (columns / 8),           \
+     rows / 16 * (columns / 8) * percent / 100}
 
 typedef struct gemm_numbers {
     const gemm_tile *tiles;
@@ -35,7 +36,8 @@ typedef struct gemm_usual {
 
 gemm_usual gemm_mma_usual(const gpu_device *device, const gemm_numbers *numbers, int rows,
                           const gpu_linear *p);
-/* All tiles and parts that this device has; the usual ones with choice.rank. */
+/* All tiles that this device has, and parts for as few rows as a call with one camera has; the usual ones with
+ * choice.rank. */
 void gemm_mma_add(const gpu_device *device, const gemm_numbers *numbers, const gpu_task *task,
                   gemm_usual usual, gpu_choice choice, gpu_choices *to);
 /* The product, and the kernel that adds its parts; `parts` lies in `arguments`, and only its linear is filled

@@ -3,27 +3,26 @@
 #include "backend/gpu/cuda/product/gemm_mma.h"
 #include "backend/gpu/cuda/product/int8.h"
 
-#define TILE(rows, columns, threads, stages, blocks, percent)                                             \
-    GEMM_TILE("gemm_mma_int8_" #rows "_" #columns, rows, columns, threads, stages, blocks, percent, -1,   \
-              sizeof(float))
-#define TILE_2(rows, columns, threads, blocks, percent, in_place_of)                                      \
-    GEMM_TILE("gemm_mma_int8_" #rows "_" #columns "_2", rows, columns, threads, 2, blocks, percent,       \
-              in_place_of, sizeof(float))
+#define TILE(rows, columns, ...) \
+    GEMM_TILE("gemm_mma_int8_" #rows "_" #columns, 1, sizeof(float), rows, columns, __VA_ARGS__)
+#define TILE_HALF(rows, columns, ...) \
+    GEMM_TILE("gemm_mma_int8_" #rows "_" #columns "_half", 2, sizeof(float), rows, columns, __VA_ARGS__)
 
-enum { LARGEST, WIDE, NARROW, SMALL = 4, TILES = 9, JOIN = TILES, ROWS_NORM, ROWS_PLAIN, ROWS_ANY, PACK };
+enum { SMALL = 4, TILES = 10, JOIN = TILES, ROWS_NORM, ROWS_PLAIN, ROWS_ANY, PACK };
 enum { ROWS_THREADS = 256, NORM_K = 2048, PLAIN_K = 16384 };
 
-/* Costs are gemm_mma's: a stage has the same bytes, and twice the products in the same time. */
+/* Costs are gemm_mma's: an atom of k has the same bytes, and twice the products in the same time. */
 static const gemm_tile kernels[] = {
-    TILE(160, 256, 256, 3, 1, 100),
-    TILE(128, 256, 256, 4, 1, 108),
-    TILE(160, 128, 256, 5, 1, 140),
-    TILE(128, 160, 256, 5, 1, 136),
-    TILE(64, 64, 128, 4, 3, 300),
-    TILE_2(160, 192, 256, 1, 113, LARGEST),
-    TILE_2(128, 256, 256, 1, 108, WIDE),
-    TILE_2(160, 128, 256, 1, 140, NARROW),
-    TILE_2(64, 64, 128, 3, 300, SMALL),
+    TILE(160, 256, 256, 3, 1, 98),
+    TILE(128, 256, 256, 4, 1, 99),
+    TILE(160, 128, 256, 5, 1, 125),
+    TILE(128, 160, 256, 5, 1, 112),
+    TILE(64, 64, 128, 4, 3, 198),
+    TILE_HALF(160, 256, 256, 3, 1, 110),
+    TILE_HALF(160, 192, 256, 4, 1, 120),
+    TILE_HALF(128, 256, 256, 4, 1, 118),
+    TILE_HALF(160, 128, 256, 5, 1, 146),
+    TILE_HALF(64, 64, 128, 4, 3, 186),
     [JOIN] = {.kernel = {"gemm_mma_int8_join", 1, 0}},
     [ROWS_NORM] = {.kernel = {"int8_rows_norm", 1, 0}},
     [ROWS_PLAIN] = {.kernel = {"int8_rows_plain", 1, 0}},

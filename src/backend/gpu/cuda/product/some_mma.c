@@ -1,9 +1,5 @@
 /* some_mma.cu: products of 17 to 64 rows on any tensor core, the denoise loop's with long chunks or small
- * batches. A norm is inside, or goes first.
- *
- * The heuristic's tile and parts are those whose estimated time is least: waves of blocks over the
- * multiprocessors, each as long as its bytes take. Never timed: the constants are those that few_mma and
- * gemm_mma were seen to have on an H200. */
+ * batches. A norm is inside, or goes first. */
 #include <string.h>
 
 #include "backend/gpu/cuda/product/some.h"
@@ -13,31 +9,27 @@ typedef struct tile {
     gpu_kernel kernel;
     int rows, kind, passes, groups;        /* groups of 8 columns a pass                                    */
     int blocks;                            /* most blocks of 64 k of a warp                                 */
-    int held;                              /* blocks whose registers a multiprocessor holds                 */
 } tile;
 
-#define TILES_OF(rows, held, held_1)                                                          \
-    {{"some_" #rows "_qkv_32", 2, 0}, rows, GPU_EPILOGUE_QKV, 1, 4, 2, held},                 \
-    {{"some_" #rows "_gated_64", 2, 0}, rows, GPU_EPILOGUE_GATED, 2, 4, 2, held},             \
-    {{"some_" #rows "_gated_32", 2, 0}, rows, GPU_EPILOGUE_GATED, 1, 4, 2, held},             \
-    {{"some_" #rows "_residual_32_1", 2, 0}, rows, GPU_EPILOGUE_RESIDUAL, 1, 4, 1, held_1},   \
-    {{"some_" #rows "_residual_32_2", 2, 0}, rows, GPU_EPILOGUE_RESIDUAL, 1, 4, 2, held}
+#define TILES_OF(rows)                                                                     \
+    {{"some_" #rows "_qkv_32", 2, 0}, rows, GPU_EPILOGUE_QKV, 1, 4, 2},                    \
+    {{"some_" #rows "_gated_32", 2, 0}, rows, GPU_EPILOGUE_GATED, 1, 4, 2},                \
+    {{"some_" #rows "_gated_64", 2, 0}, rows, GPU_EPILOGUE_GATED, 2, 4, 2},                \
+    {{"some_" #rows "_residual_32_1", 2, 0}, rows, GPU_EPILOGUE_RESIDUAL, 1, 4, 1},        \
+    {{"some_" #rows "_residual_32_2", 2, 0}, rows, GPU_EPILOGUE_RESIDUAL, 1, 4, 2}
 
+/* Of a kind the first that is legal is the heuristic's. */
 static const tile tiles[] = {
-    TILES_OF(32, 2, 2),
-    TILES_OF(48, 1, 2),
-    TILES_OF(64, 1, 2),
-    {{"some_32_residual_16_4", 2, 0}, 32, GPU_EPILOGUE_RESIDUAL, 1, 2, 4, 1},
-    {{"some_64_residual_16_4", 2, 0}, 64, GPU_EPILOGUE_RESIDUAL, 1, 2, 4, 1},
-    {{"some_64_store_16_4", 2, 0}, 64, GPU_EPILOGUE_STORE, 1, 2, 4, 1},
-    {{"some_clear", 0, 0}, 0, 0, 0, 0, 0, 0},
+    {{"some_32_residual_16_4", 2, 0}, 32, GPU_EPILOGUE_RESIDUAL, 1, 2, 4},
+    {{"some_64_residual_16_4", 2, 0}, 64, GPU_EPILOGUE_RESIDUAL, 1, 2, 4},
+    TILES_OF(32),
+    TILES_OF(48),
+    TILES_OF(64),
+    {{"some_64_store_16_4", 2, 0}, 64, GPU_EPILOGUE_STORE, 1, 2, 4},
+    {{"some_clear", 0, 0}, 0, 0, 0, 0, 0},
 };
 enum { CLEAR = sizeof tiles / sizeof *tiles - 1, TILES = CLEAR, STORE = TILES - 1 };
 enum { WARPS = 8, LEAST_ROWS = 17 };
-
-/* Bytes from the second-level cache that a multiprocessor takes in a microsecond; microseconds around a
- * block's bytes, and of the exchange between parts. */
-static const double bytes_us = 39e3, around_us = 2, exchange_us = 1.5;
 
 static int columns_of(const tile *t) { return 8 * t->groups * t->passes; }
 
@@ -69,9 +61,6 @@ static int some_mma_legal(const gpu_device *device, const tile *t, const gpu_lin
     return e->n % 8 == 0 && !(e->kind == GPU_EPILOGUE_GATED && e->bias) && !e->add;
 }
 
-/* The tuner's alone until they have run on a card, then RANK_FEW_MMA. */
-enum { RANK_SOME_MMA = GPU_RANK_NEVER };
-
 /* As many parts fit; 0: too few are allowed. */
 static int least_parts(const tile *t, const gpu_linear *p) {
     int parts = ceil_div(p->k_blocks, WARPS * t->blocks),
@@ -81,29 +70,10 @@ static int least_parts(const tile *t, const gpu_linear *p) {
     return parts > most ? 0 : parts;
 }
 
-static double time_of(const gpu_device *device, const tile *t, const gpu_linear *p, int rows, int parts) {
-    int multiprocessors = gpu_multiprocessors(device), blocks = p->weights.columns / columns_of(t) * parts,
-        places = multiprocessors * gpu_blocks_held(device, shared_of(t, p), t->held),
-        together = ceil_div(least(blocks, places), multiprocessors);
-    double bytes = 2.0 * p->ldx / parts * (rows + columns_of(t)),
-           others = 4.0 * (parts - 1) * rows * columns_of(t),
-           wave = together * bytes / bytes_us + around_us;
-    return ceil_div(blocks, places) * wave + (parts > 1 ? exchange_us + others / bytes_us : 0);
-}
-
-typedef struct usual {
-    int tile;                              /* -1: none is legal                                             */
-    double time;
-} usual;
-
-static usual usual_tile(const gpu_device *device, const gpu_linear *p, int rows) {
-    usual best = {-1, 0};
-    for (int i = 0; i < TILES; i++) {
-        int parts = some_mma_legal(device, &tiles[i], p, rows) ? least_parts(&tiles[i], p) : 0;
-        double time = parts ? time_of(device, &tiles[i], p, rows, parts) : 0;
-        if (parts && (best.tile < 0 || time < best.time)) best = (usual){i, time};
-    }
-    return best;
+/* Where they won on an H200 (--as rtx4090): up to 32 rows everywhere, up to 48 where a norm is. */
+static int rank_of(const tile *t, int rows) {
+    int wins = t->kind == GPU_EPILOGUE_QKV || rows <= 32 || (t->kind == GPU_EPILOGUE_GATED && rows <= 48);
+    return wins ? RANK_FEW_MMA : GPU_RANK_NEVER;
 }
 
 /* Numbers between products as bf16 + bf16, over W twice. */
@@ -111,21 +81,23 @@ static void some_mma_list_chain(const gpu_task *task, gpu_choices *to) {
     int blocks = 2 * task->chain.k / GPU_ATOM_K;
     if (task->chain.bf16 && task->rows >= LEAST_ROWS && task->rows <= tiles[STORE].rows &&
         task->chain.k % GPU_ATOM_K == 0 && blocks <= WARPS * tiles[STORE].blocks)
-        gpu_choices_add(to, (gpu_choice){.rank = RANK_SOME_MMA, .kernel = STORE, .split = 1});
+        gpu_choices_add(to, (gpu_choice){.rank = RANK_FEW_MMA, .kernel = STORE, .split = 1});
 }
 
-/* The tiles, with `norm` rows a block of a norm that goes first, 0: inside. */
+/* The tiles, with `norm` rows a block of a norm that goes first, 0: inside. Of those that are legal the first
+ * is the usual one; a norm is quicker as a kernel of its own, a row a block. */
 static void some_mma_add(const gpu_device *device, const gpu_task *task, int norm, gpu_choices *to) {
     gpu_linear p = task->product;
+    int usual = norm == 1 || !p.norm;
     if (norm) p.norm = GPU_NORM_NONE, p.from = (gpu_row_map){0};
-    int usual = norm ? -1 : usual_tile(device, &p, task->rows).tile;
     for (int i = 0; i < TILES; i++) {
         int parts = some_mma_legal(device, &tiles[i], &p, task->rows) ? least_parts(&tiles[i], &p) : 0;
-        if (parts)
-            gpu_choices_add(to, (gpu_choice){.rank = i == usual ? RANK_SOME_MMA : GPU_RANK_NEVER,
-                                             .kernel = i,
-                                             .count = parts > 1 ? parts : 0,
-                                             .norm = norm});
+        if (!parts) continue;
+        gpu_choices_add(to, (gpu_choice){.rank = usual ? rank_of(&tiles[i], task->rows) : GPU_RANK_NEVER,
+                                         .kernel = i,
+                                         .count = parts > 1 ? parts : 0,
+                                         .norm = norm});
+        usual = 0;
     }
 }
 
