@@ -29,6 +29,7 @@
 #include "resident_mma.h"
 
 enum { ROWS = RESIDENT_MMA_ROWS, THREADS = RESIDENT_MMA_THREADS };
+enum { TOGETHER = 16 };                    /* tiles that join_tiles reads at once                           */
 enum { PRODUCT_QKV, PRODUCT_O, PRODUCT_GATE_UP, PRODUCT_DOWN, PRODUCTS };
 
 static_assert(THREADS == WARPS * 32, "a warp each");
@@ -98,6 +99,28 @@ DEV weight_stream begin_stream(const gpu_resident_mma &p, u32 memory, int warp, 
     return s;
 }
 
+/* ---- meetings ------------------------------------------------------------------------------------------ */
+
+/* Where blocks meet: how many have arrived when all have. */
+typedef struct meeting {
+    u64 *count, all;
+} meeting;
+
+/* Launches before this one have left a multiple of the grid. */
+DEV meeting begin_meeting(const gpu_resident_mma &p) {
+    return {(u64 *)p.arrivals, arrivals((u64 *)p.arrivals) / gridDim.x * gridDim.x};
+}
+
+DEV void meet(meeting &m, int tid) {
+    m.all += gridDim.x;
+    __syncthreads();
+    if (!tid) {
+        count_arrival(m.count);
+        await_arrivals(m.count, m.all);
+    }
+    __syncthreads();
+}
+
 /* ---- a product ----------------------------------------------------------------------------------------- */
 
 /* What a thread is, and where its block's shared memory is. */
@@ -136,9 +159,27 @@ DEV void load_rows(uint4 (&x)[P][2][2], const resident_product &w, int blocks, c
     __syncwarp();                          /* no load moves to where it is used                             */
 }
 
+/* What the norm multiplies and adds to the lane's numbers of rows that are not known. */
+template <int P> struct norm_numbers {
+    few_affine of[P * 2];
+};
+
+template <int P>
+DEV norm_numbers<P> load_numbers(const resident_product &w, int has_units, const resident_thread &me) {
+    norm_numbers<P> n = {};
+#pragma unroll
+    for (int i = 0; i < P * 2; i++) {
+        const int k = resident_k(i / 2, i % 2, me);
+        if (w.norm_weight && has_units && k < w.ldx)
+            n.of[i] = few_affine_at(w.norm_weight + k, w.norm_bias ? w.norm_bias + k : NULL);
+    }
+    return n;
+}
+
 /* RMS norm of x in registers; the sums of squares meet in shared memory. */
 template <int P>
-DEV void norm_rows(uint4 (&x)[P][2][2], const resident_product &w, const resident_thread &me) {
+DEV void norm_rows(uint4 (&x)[P][2][2], const resident_product &w, const norm_numbers<P> &numbers,
+                   const resident_thread &me) {
     const int g = me.lane >> 2, t = me.lane & 3;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -162,9 +203,11 @@ DEV void norm_rows(uint4 (&x)[P][2][2], const resident_product &w, const residen
 #pragma unroll
         for (int i = 0; i < P * 2; i++) {
             const int k = resident_k(i / 2, i % 2, me), at = k + known;
-            if (k < w.ldx)
+            if (k >= w.ldx) continue;
+            if (known)
                 few_scale(x[i / 2][r][i % 2], factor,
                           few_affine_at(w.norm_weight + at, w.norm_bias ? w.norm_bias + at : NULL));
+            else few_scale(x[i / 2][r][i % 2], factor, numbers.of[i]);
         }
     }
 }
@@ -187,18 +230,29 @@ DEV void multiply_block(float (&sum)[C][2][4], const uint4 (&x)[2][2], weight_st
     }
 }
 
+/* What a thread needs to finish its pair of a unit, and what stands there: x of such a pair is written by
+ * this thread alone, in o and in down. */
+typedef struct unit_finish {
+    finish f;
+    u32 before;
+} unit_finish;
+
+template <int KIND, int C>
+DEV unit_finish prepare_unit(const resident_product &w, int there, int unit, const resident_thread &me) {
+    unit_finish u = {};
+    if (there && me.tid < ROWS * 4)
+        u.f = prepare<KIND>(w.epilogue, me.tid >> 2, me.rows, unit * C * 8, me.tid & 3);
+    if (KIND == GPU_EPILOGUE_RESIDUAL && u.f.there)
+        u.before = __ldcg((const u32 *)((const u16 *)w.epilogue.out + u.f.at));
+    return u;
+}
+
 /* The warps' sums of a unit meet in `parts`; a thread adds those of a pair and finishes it. */
 template <int KIND, int C>
-DEV void finish_unit(const resident_product &w, float *parts, const float (&sum)[C][2][4], int unit,
-                     const resident_thread &me) {
+DEV void finish_unit(const resident_product &w, float *parts, const float (&sum)[C][2][4],
+                     const unit_finish &u, const resident_thread &me) {
     enum { PITCH = C == 1 ? 8 : 24 };
     const int g = me.lane >> 2, t = me.lane & 3, r = me.tid >> 2 & 15;
-    finish f = {};
-    u32 before = 0;
-    if (me.tid < ROWS * 4)
-        f = prepare<KIND>(w.epilogue, r, me.rows, unit * C * 8, t);
-    if (KIND == GPU_EPILOGUE_RESIDUAL && f.there)
-        before = __ldcg((const u32 *)((const u16 *)w.epilogue.out + f.at));
 #pragma unroll
     for (int c = 0; c < C; c++)
 #pragma unroll
@@ -206,7 +260,7 @@ DEV void finish_unit(const resident_product &w, float *parts, const float (&sum)
             *(float2 *)(parts + (me.warp * ROWS + h * 8 + g) * PITCH + c * 8 + 2 * t) =
                 make_float2(sum[c][0][2 * h] + sum[c][1][2 * h], sum[c][0][2 * h + 1] + sum[c][1][2 * h + 1]);
     __syncthreads();
-    if (!f.there) return;
+    if (!u.f.there) return;
     float2 a = make_float2(0, 0), b = make_float2(0, 0);
 #pragma unroll
     for (int v = 0; v < WARPS; v++) {
@@ -218,22 +272,28 @@ DEV void finish_unit(const resident_product &w, float *parts, const float (&sum)
             b.x += one.x, b.y += one.y;
         }
     }
-    complete<KIND>(w.epilogue, f, before, a.x, a.y, b.x, b.y);
+    complete<KIND>(w.epilogue, u.f, u.before, a.x, a.y, b.x, b.y);
 }
 
-/* All of the block's units of a product; a warp has at most P blocks of 64 k. */
+/* All of the block's units of a product; a warp has at most P blocks of 64 k. What does not depend on other
+ * blocks is asked for before they meet. */
 template <int R, int KIND, int P>
 DEV void multiply(const gpu_resident_mma &p, const resident_product &w, const matrix_size &m,
-                  weight_stream &s, const resident_thread &me) {
+                  weight_stream &s, meeting &all, int meets, const resident_thread &me) {
     enum { C = KIND == GPU_EPILOGUE_RESIDUAL ? 1 : 2, PARTS = WARPS * ROWS * 24 };
     uint4 x[P][2][2] = {};
     float *parts = (float *)me.beside;
-    if ((int)blockIdx.x >= m.units) return;
+    const int first = blockIdx.x, has_units = first < m.units;
+    const norm_numbers<P> numbers = load_numbers<P>(w, has_units, me);
+    unit_finish u = prepare_unit<KIND, C>(w, has_units, first, me);
+    if (meets) meet(all, me.tid);
+    if (!has_units) return;
     load_rows<P>(x, w, m.blocks, me);
-    if (w.norm_weight) norm_rows<P>(x, w, me);
+    if (w.norm_weight) norm_rows<P>(x, w, numbers, me);
 #pragma unroll 1
-    for (int unit = blockIdx.x; unit < m.units; unit += gridDim.x) {
+    for (int unit = first; unit < m.units; unit += gridDim.x) {
         float sum[C][2][4] = {};
+        if (unit != first) u = prepare_unit<KIND, C>(w, 1, unit, me);
 #pragma unroll
         for (int i = 0; i < P; i++) {
             if (me.warp + i * WARPS >= m.blocks) continue;
@@ -241,7 +301,7 @@ DEV void multiply(const gpu_resident_mma &p, const resident_product &w, const ma
 #pragma unroll
             for (int c = 0; c < C; c++) push<R>(p, s, me.warp, me.lane);
         }
-        finish_unit<KIND, C>(w, parts, sum, unit, me);
+        finish_unit<KIND, C>(w, parts, sum, u, me);
         parts = parts == (float *)me.beside ? parts + PARTS : (float *)me.beside;
     }
 }
@@ -351,19 +411,45 @@ DEV void attend_tiles(const gpu_resident_mma &p, int layer, const resident_threa
     }
 }
 
+/* The block's first tile, keys and values, into the second-level cache while blocks wait for each other: most
+ * of it was written long ago. */
+DEV void ask_for_tiles(const gpu_resident_mma &p, int layer, const resident_thread &me) {
+    enum { LINE = 128, LINES = KEYS * DIM * 2 / LINE };
+    const int groups = (me.rows * p.heads + ROWS - 1) / ROWS, seen = seen_keys(p, me),
+              tile = blockIdx.x / groups;
+    const size_t at = layer * p.cache_bytes + (size_t)tile * KEYS * DIM * 2;
+    for (int i = me.tid; i < LINES; i += THREADS) {
+        if (tile * KEYS + i / (DIM * 2 / LINE) >= seen) break;
+        prefetch((const char *)p.k + at + i * LINE);
+        prefetch((const char *)p.v + at + i * LINE);
+    }
+}
+
 /* A query's tiles: 64 threads, 4 dims each. */
 DEV void join_tiles(const gpu_resident_mma &p, const resident_thread &me) {
     const int tiles = tiles_of(seen_keys(p, me)), i = (me.tid & 63) * 4;
     for (int f = blockIdx.x + gridDim.x * (me.tid >> 6); f < me.rows * p.heads; f += gridDim.x * 4) {
         float2 stats = make_float2(-INFINITY, 0);
         if (me.lane < tiles) stats = __ldcg((const float2 *)stats_at(p, me.lane, f));
-        const float top = warp_max(stats.x), weight = exp2_fast(stats.x - top);
         float4 out = make_float4(0, 0, 0, 0);
-#pragma unroll 8
-        for (int s = 0; s < tiles; s++) {
-            const float4 part = __ldcg((const float4 *)(sums_at(p, s, f) + i));
-            const float w = __shfl_sync(0xffffffffu, weight, s);
-            out.x += part.x * w, out.y += part.y * w, out.z += part.z * w, out.w += part.w * w;
+        float top = 0, weight = 0;
+        for (int first = 0; first < tiles; first += TOGETHER) {
+            float4 part[TOGETHER];
+#pragma unroll
+            for (int s = 0; s < TOGETHER; s++)
+                part[s] = __ldcg((const float4 *)(sums_at(p, min(first + s, tiles - 1), f) + i));
+            __syncwarp();                  /* no load moves to where it is used                             */
+            if (!first) {
+                top = warp_max(stats.x);
+                weight = exp2_fast(stats.x - top);
+            }
+#pragma unroll
+            for (int s = 0; s < TOGETHER; s++) {
+                const float w = __shfl_sync(0xffffffffu, weight, (first + s) & 31);
+                if (first + s >= tiles) break;
+                out.x += part[s].x * w, out.y += part[s].y * w;
+                out.z += part[s].z * w, out.w += part[s].w * w;
+            }
         }
         const float factor = 1 / warp_sum(stats.y * weight);
         *(uint2 *)((u16 *)p.attended + (size_t)f * DIM + i) =
@@ -372,26 +458,6 @@ DEV void join_tiles(const gpu_resident_mma &p, const resident_thread &me) {
 }
 
 /* ---- the kernel ---------------------------------------------------------------------------------------- */
-
-/* Where blocks meet: how many have arrived when all have. */
-typedef struct meeting {
-    u64 *count, all;
-} meeting;
-
-/* Launches before this one have left a multiple of the grid. */
-DEV meeting begin_meeting(const gpu_resident_mma &p) {
-    return {(u64 *)p.arrivals, arrivals((u64 *)p.arrivals) / gridDim.x * gridDim.x};
-}
-
-DEV void meet(meeting &m, int tid) {
-    m.all += gridDim.x;
-    __syncthreads();
-    if (!tid) {
-        count_arrival(m.count);
-        await_arrivals(m.count, m.all);
-    }
-    __syncthreads();
-}
 
 DEV resident_product qkv_of(const gpu_resident_mma &p, int layer) {
     const resident_mma_layer &l = p.layers[layer];
@@ -442,22 +508,20 @@ template <int R> DEV void resident(const gpu_resident_mma &p) {
 #pragma unroll 1
     for (int layer = 0; layer < p.depth && me.rows > 0; layer++) {
         const resident_mma_layer &l = p.layers[layer];
-        if (layer) meet(all, me.tid);
-        multiply<R, GPU_EPILOGUE_QKV, WIDE>(p, qkv_of(p, layer), size_of(p, layer, PRODUCT_QKV), s, me);
+        multiply<R, GPU_EPILOGUE_QKV, WIDE>(p, qkv_of(p, layer), size_of(p, layer, PRODUCT_QKV), s,
+                                            all, layer > 0, me);
         if (p.stop_early) break;
+        ask_for_tiles(p, layer, me);
         meet(all, me.tid);
         attend_tiles(p, layer, me);
         meet(all, me.tid);
         join_tiles(p, me);
-        meet(all, me.tid);
         multiply<R, GPU_EPILOGUE_RESIDUAL, O>(p, residual_of(p, p.attended, p.heads * DIM, l.gate_in),
-                                              size_of(p, layer, PRODUCT_O), s, me);
-        meet(all, me.tid);
+                                              size_of(p, layer, PRODUCT_O), s, all, 1, me);
         multiply<R, GPU_EPILOGUE_GATED, WIDE>(p, gate_up_of(p, layer), size_of(p, layer, PRODUCT_GATE_UP), s,
-                                              me);
-        meet(all, me.tid);
+                                              all, 1, me);
         multiply<R, GPU_EPILOGUE_RESIDUAL, DOWN>(p, residual_of(p, p.hidden_rows, p.hidden, l.gate_post),
-                                                 size_of(p, layer, PRODUCT_DOWN), s, me);
+                                                 size_of(p, layer, PRODUCT_DOWN), s, all, 1, me);
     }
     copy_wait<0>();
 }
