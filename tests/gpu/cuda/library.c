@@ -19,7 +19,7 @@ extern EXPORTED fake_gpu fake_cuda_state;
 static void set_fault(int fault, int n) { emu_set_fault((emu_fault)fault, n); }
 
 EXPORTED fake_gpu fake_cuda_state = {
-    .devices = 1, .version = 13000, .memory_bytes = (size_t)2 << 30, .set_fault = set_fault};
+    .devices = 1, .version = 13000, .held = 1, .memory_bytes = (size_t)2 << 30, .set_fault = set_fault};
 fake_gpu *const fake_state = &fake_cuda_state;
 const char fake_name[] = "libcuda";
 
@@ -287,11 +287,11 @@ int cu_function_set(void *function, int attribute, int value) {
     return fake_end(attribute == CUDA_FUNCTION_WIDE_CLUSTERS ? FAKE_INVALID : 0);
 }
 
-/* One, of threads whose registers are not known here. */
+/* Threads' registers are not known here. */
 int cu_max_blocks(int *blocks, void *function, int threads, size_t shared_bytes) {
     const module_function *f = function;
     FAKE_CALL("cuOccupancyMaxActiveBlocksPerMultiprocessor", 1);
-    *blocks = threads <= EMU_MOST_THREADS && shared_bytes <= (size_t)f->shared_bytes;
+    *blocks = threads <= EMU_MOST_THREADS && shared_bytes <= (size_t)f->shared_bytes ? fake_state->held : 0;
     return fake_end(0);
 }
 

@@ -1,8 +1,8 @@
 /* NVIDIA's backend over the fake libcuda: what it says of drivers and devices that it cannot use, that its
  * portable kernels give openpi's actions, that everything is given back, that it survives what the driver
- * refuses, and that faults of the machine do not pass.
+ * refuses, that faults of the machine do not pass, and what resident_mma does where a table names it.
  *
- *   test_cuda device | goldens | faults   with the fake library on the loader's path
+ *   test_cuda device | goldens | faults | resident   with the fake library on the loader's path
  *   test_cuda missing                     without it
  *   test_cuda old                         with the library of old.c
  */
@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -53,6 +54,7 @@ static void test_refused(void **state) {
         {"cuInit", 0, 3, OPENPI_NO_DEVICE, "the NVIDIA driver does not start: some error (error 3)"},
         {"cuModuleLoadData", 1, 209, OPENPI_NO_DEVICE, "cuda:0"},
         {"cuModuleGetFunction", 0, 500, OPENPI_NO_DEVICE, "does not open: some error (error 500) at attention"},
+        {"cuOccupancyMaxActiveBlocksPerMultiprocessor", 0, 3, OPENPI_NO_DEVICE, "(error 3) at resident_mma"},
         {"cuMemHostAlloc", 0, 2, OPENPI_NO_MEMORY, "out of memory on cuda:0 while opening it"},
         {"cuMemAlloc_v2", 0, 2, OPENPI_NO_MEMORY, "out of memory on cuda:0 while opening it (resident_mma)"},
         {"cuMemAlloc_v2", 1, 2, OPENPI_NO_MEMORY, "out of memory on cuda:0: "},
@@ -96,6 +98,96 @@ static void test_faults(void **state) {
     }
 }
 
+/* ---- the layers of a denoise step as one launch -------------------------------------------------------- */
+
+enum { STEPS = 2, LAYERS = 2, CACHE_ROUND = 32 };           /* as the model has them                        */
+
+static uint64_t hash_of(const char *family) {
+    const gpu_module *m = cuda_modules;
+    while (m->family && strcmp(m->family->name, family)) m++;
+    return m->hash;
+}
+
+/* A table in which the expert's first product, of `rows` rows, is resident_mma's, and attention reads tiles
+ * of 64 keys apart, as that does. */
+static void write_table(char *path, int rows) {
+    FILE *file = fdopen(mkstemp(strcpy(path, "/tmp/openpi-table-XXXXXX")), "w");
+    assert_non_null(file);
+    fprintf(file,
+            "{\"kind\": \"tuning\", \"format\": 2, \"openpi\": \"\", \"device\": \"Emulated GPU\", "
+            "\"path\": \"portable\", \"threads\": 0, \"kernels\": {\"resident_mma_6\": \"%016llx\", "
+            "\"attention_cache_1 x16\": \"%016llx\"}, \"entries\": ["
+            "{\"op\": \"norm_qkv\", \"form\": \"qkv\", \"norm\": \"rms\", \"dtype\": \"bf16\", \"m\": %d, "
+            "\"n\": 1280, \"k\": 40, \"heads\": 3, \"head_dim\": 256, \"choice\": \"resident_mma_6\"}, "
+            "{\"op\": \"cache_attention\", \"dtype\": \"bf16\", \"m\": %d, \"heads\": 3, "
+            "\"head_dim\": 256, \"capacity\": %d, \"choice\": \"attention_cache_1 x16\"}]}",
+            (unsigned long long)hash_of("resident_mma"), (unsigned long long)hash_of("attention_mma"), rows,
+            rows, (3 * OPENPI_IMAGE_TOKENS + 200 + rows + CACHE_ROUND - 1) / CACHE_ROUND * CACHE_ROUND);
+    fclose(file);
+}
+
+/* Actions of π0.5 with and without resident kernels; returns how many launches the call has. */
+static int table_call(const char *table, const char *without, float *actions) {
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    openpi_session_options choices = OPENPI_SESSION_OPTIONS_INIT;
+    openpi_engine *engine;
+    openpi_session *session;
+    must(openpi_synthetic_parse("odd:pi05", &synthetic, &error));
+    options.synthetic = &synthetic;
+    options.device = EMULATED ":0";
+    options.table = table;
+    options.without = without;
+    choices.horizon = 10;
+    choices.steps = STEPS;
+    must(openpi_engine_open(NULL, &options, &engine, &error));
+    must(openpi_session_create(engine, &choices, &session, &error));
+    const int before = fake->launches;
+    must(infer(session, actions));
+    const int launches = fake->launches - before;
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    return launches;
+}
+
+/* Bit for bit the plain kernels' actions, in one launch for the layers of a step. Each layer has 5
+ * operations, and attention's splits are joined by one launch more. */
+static void test_resident(void **state) {
+    float together[VALUES], apart[VALUES];
+    char table[64];
+    (void)state;
+    write_table(table, 10);
+    const int few = table_call(table, NULL, together),
+              many = table_call(table, "persistent-denoise", apart);
+    assert_int_equal(many - few, STEPS * (LAYERS * 6 - 1));
+    assert_memory_equal(together, apart, sizeof together);
+    fake->held = 0;                        /* a card that does not hold the grid at once                    */
+    assert_int_equal(table_call(table, NULL, apart), table_call(NULL, NULL, together));
+    remove(table);
+}
+
+/* π0's state is one row more in the first step, which is an entry of its own. */
+static void test_resident_golden(void **state) {
+    static const char golden[] = GOLDEN "/model/pi0_odd.safetensors";
+    static const char *const without[] = {NULL, "graph-replay"};
+    char tables[2][64];
+    (void)state;
+    write_table(tables[0], 7);
+    write_table(tables[1], 8);
+    for (int i = 0; i < 2; i++) {
+        verify_options options = VERIFY_OPTIONS_INIT;
+        rows r = {0};
+        options.device = EMULATED ":0";
+        options.dtype = OPENPI_BF16;
+        options.batch_only = 1;
+        options.table = tables[i];
+        options.without = without[i];
+        must(verify_path(golden, &options, rows_take, &r, &error));
+        if (r.row[0].result != VERIFY_OK) fail_msg("%s: %s", r.row[0].name, r.row[0].detail);
+        remove(tables[i]);
+    }
+}
+
 /* ---- without a driver ---------------------------------------------------------------------------------- */
 
 static void test_missing(void **state) {
@@ -122,6 +214,10 @@ int main(int count, char **words) {
         cmocka_unit_test_setup_teardown(test_lost, set_up, nothing_left),
     };
     const struct CMUnitTest goldens[] = {cmocka_unit_test_setup_teardown(test_goldens, set_up, nothing_left)};
+    const struct CMUnitTest resident[] = {
+        cmocka_unit_test_setup_teardown(test_resident, set_up, nothing_left),
+        cmocka_unit_test_setup_teardown(test_resident_golden, set_up, nothing_left),
+    };
     const struct CMUnitTest faults[] = {cmocka_unit_test_setup_teardown(test_faults, set_up, nothing_left)};
     const char *mode = count > 1 ? words[1] : "device";
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -137,6 +233,7 @@ int main(int count, char **words) {
     }
     original = *fake;
     if (!strcmp(mode, "goldens")) return cmocka_run_group_tests_name("cuda, goldens", goldens, NULL, NULL);
+    if (!strcmp(mode, "resident")) return cmocka_run_group_tests_name("cuda, resident", resident, NULL, NULL);
     if (!strcmp(mode, "faults")) return cmocka_run_group_tests_name("cuda, faults", faults, NULL, NULL);
     return cmocka_run_group_tests_name("cuda, device", device, NULL, NULL);
 }
