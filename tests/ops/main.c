@@ -40,6 +40,9 @@ static const op_shape made_shapes[] = {
     {"made gated 35", OP_NORM_LINEAR, 40, 70, 588, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED | SHAPE_SCATTER},
     {"made hard k 4304", OP_LINEAR_RESIDUAL, 10, 31, 4304, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS | SHAPE_HARD},
     {"made hard k 37", OP_LINEAR_RESIDUAL, 40, 70, 37, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE | SHAPE_HARD},
+    {"made few gated 11", OP_NORM_LINEAR, 11, 128, 912, 0, 0, 0, NORM_RMS, ACT_GEGLU,
+     SHAPE_GATED | SHAPE_SHIFT | SHAPE_KNOWN},
+    {"made few residual 13", OP_LINEAR_RESIDUAL, 13, 72, 2064, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS | SHAPE_GATE},
     {"made qkv 50 d 32", OP_NORM_QKV, 50, 128, 200, 2, 32, 0, NORM_RMS, ACT_NONE, SHAPE_SHIFT | SHAPE_KNOWN},
     {"made gated 33", OP_NORM_LINEAR, 33, 128, 1000, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED | SHAPE_SCATTER},
     {"made known gated 64", OP_NORM_LINEAR, 64, 64, 520, 0, 0, 0, NORM_RMS, ACT_GEGLU,
@@ -347,6 +350,13 @@ static void check_one(const options *o, const op_shape *shape, dtype type, weigh
     problem_free(&p);
 }
 
+static int gpu_takes(const level *all, dtype type, weight_type weights) {
+    int takes = 0;
+    for (const level *l = all + GPU_LEVELS; l < all + LEVELS; l++)
+        takes |= l->many && l->many->backend->takes_weights(l->many, type, weights, INPUT_ACT);
+    return takes;
+}
+
 static void check_shape(const options *o, const op_shape *shape, level *all, pool *pool, dice *r) {
     static const dtype types[] = {DTYPE_F32, DTYPE_BF16};
     op of_kind = {.kind = shape->kind};
@@ -356,8 +366,9 @@ static void check_shape(const options *o, const op_shape *shape, level *all, poo
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (weight_type weights = 0; weights < WEIGHT_TYPES; weights++) {
             int plain = !weight_formats[weights].encode, same = weights == weight_of(types[i]);
-            /* Rows that stay as they are: formats of 8 bits differ in their decoder alone. */
-            if (weights == WEIGHT_INT8) eight = random_below(r, 2);
+            /* Rows that stay as they are: formats of 8 bits differ in their decoder alone, but where a GPU
+             * has kernels for one. */
+            if (weights == WEIGHT_INT8) eight = !gpu_takes(all, types[i], weights) && random_below(r, 2);
             if (weights == (eight ? WEIGHT_INT8 : WEIGHT_E4M3)) continue;
             if (products || (table ? plain : same))
                 check_one(o, shape, types[i], weights, all, all + LEVELS, shape->rows, pool, r);

@@ -99,13 +99,30 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     issue->work.used = used;               /* of this task: the op's next one may have it */
 }
 
+/* As gpu_choices_of; int8 weights of a product that no family runs become fp32 in the work block first. */
+static void choices_of_any(gpu_issue *issue, gpu_task *task, gpu_choices *out) {
+    gpu_linear *p = &task->product;
+    gpu_task unpack = {.kind = GPU_UNPACK};
+    gpu_choices_of(issue->device, task, out);
+    if (out->count || task->kind != GPU_PRODUCT || p->weights.type != GPU_WEIGHT_INT8) return;
+    size_t bytes = (size_t)p->weights.columns * (size_t)ceil_div(p->weights.k, 4) * 4 * sizeof(float);
+    unpack.unpack = (gpu_unpack){p->weights, p->epilogue, gpu_work_take(issue, bytes)};
+    gpu_launch_usual(issue, &unpack);
+    issue->emit.alone = 1;                 /* products fetch weights before they wait for the kernel before */
+    p->weights.type = GPU_WEIGHT_F32;
+    p->weights.data = unpack.unpack.out;
+    p->weights.scales = NULL;
+    p->weights.blocks = p->k_blocks = ceil_div(p->weights.k, GPU_ATOM_K);
+    gpu_choices_of(issue->device, task, out);
+}
+
 void gpu_launch_chosen(gpu_issue *issue, gpu_task *task) {
     gpu_choices choices;
     if (issue->purpose == GPU_BUILD) {
         *issue->built = *task;
         return;
     }
-    gpu_choices_of(issue->device, task, &choices);
+    choices_of_any(issue, task, &choices);
     const gpu_choice *choice = gpu_choices_pick(issue, &choices);
     if (choice) launch(issue, task, choice);
 }
@@ -113,7 +130,7 @@ void gpu_launch_chosen(gpu_issue *issue, gpu_task *task) {
 void gpu_launch_usual(gpu_issue *issue, gpu_task *task) {
     gpu_choices choices;
     if (issue->purpose == GPU_LIST) return;
-    gpu_choices_of(issue->device, task, &choices);
+    choices_of_any(issue, task, &choices);
     if (choices.count) launch(issue, task, &choices.list[choices.heuristic]);
     else gpu_issue_fail(issue, GPU_NO_KERNEL);
 }
@@ -126,7 +143,15 @@ int gpu_launch_alone(gpu_device *self, gpu_task *task) {
 
 /* ---- weights ----------------------------------------------------------------------------------------- */
 
-/* There is a layout, and a family that runs the plainest product. */
+static int can_unpack(const gpu_device *device, int type) {
+    const gpu_task unpack = {.kind = GPU_UNPACK};
+    gpu_choices choices;
+    if (type != GPU_WEIGHT_INT8) return 0;
+    gpu_choices_of(device, &unpack, &choices);
+    return choices.count > 0;
+}
+
+/* There is a layout, and a family that runs the plainest product or makes weights that one runs with. */
 int gpu_takes_weights(const device *device, dtype type, weight_type weights, matrix_input input) {
     const matrix m = {
         .n = GPU_UNIT, .k = GPU_ATOM_K, .type = weights, .form = MATRIX_PLAIN, .input = input};
@@ -141,7 +166,7 @@ int gpu_takes_weights(const device *device, dtype type, weight_type weights, mat
                                 .round = type != DTYPE_F32};
     task.product.k_blocks = task.product.weights.blocks;
     gpu_choices_of((const gpu_device *)device, &task, &choices);
-    return choices.count > 0;
+    return choices.count > 0 || can_unpack((const gpu_device *)device, task.product.weights.type);
 }
 
 /* ---- hashes ----------------------------------------------------------------------------------------- */

@@ -38,6 +38,7 @@ typedef struct gpu_issue gpu_issue;
     X(GPU_VALUES, values, gpu_attend)                                   \
     X(GPU_GUIDE, guide, gpu_guide)                                      \
     X(GPU_PACK, pack, gpu_raw)                                          \
+    X(GPU_UNPACK, unpack, gpu_unpack)                                   \
     X(GPU_GENERATE, generate, gpu_generate)
 
 /* Products of which one reads what the other wrote, with numbers of fp32 between them: stored as they are,

@@ -18,7 +18,12 @@ static int packed_columns(const matrix *m) {
 /* The kernels' number for a format, -1: this file has no layout for it. */
 static int type_of(const matrix *m) {
     if (m->input == INPUT_INT8) return m->type == WEIGHT_INT8_ROW ? GPU_WEIGHT_INT8X8 : -1;
-    return m->type == WEIGHT_F32 ? GPU_WEIGHT_F32 : m->type == WEIGHT_BF16 ? GPU_WEIGHT_BF16 : -1;
+    switch (m->type) {
+    case WEIGHT_F32: return GPU_WEIGHT_F32;
+    case WEIGHT_BF16: return GPU_WEIGHT_BF16;
+    case WEIGHT_INT8: return GPU_WEIGHT_INT8;
+    default: return -1;
+    }
 }
 
 /* A column's bytes in an atom. */

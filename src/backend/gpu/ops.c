@@ -427,7 +427,7 @@ static void pack_raw(gpu_issue *issue, op *op) {
                               .columns = w.columns,
                               .blocks = w.blocks,
                               .f32 = w.type == GPU_WEIGHT_F32,
-                              .int8 = w.type == GPU_WEIGHT_INT8X8,
+                              .int8 = w.type == GPU_WEIGHT_INT8X8 || w.type == GPU_WEIGHT_INT8,
                               .order = gpu_row_order_of(&packed)};
         gpu_launch_usual(issue, &task);
         *list[i] = packed;

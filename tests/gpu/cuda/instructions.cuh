@@ -136,6 +136,17 @@ DEV u32 emu_bf16(float x) {
     return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 DEV u32 pack_bf16(float low, float high) { return emu_bf16(low) | emu_bf16(high) << 16; }
+DEV u32 subtract_bf16(u32 a, u32 b) {
+    const float low = __uint_as_float(a << 16) - __uint_as_float(b << 16),
+                high = __uint_as_float(a & 0xffff0000u) - __uint_as_float(b & 0xffff0000u);
+    return pack_bf16(low, high);
+}
+DEV u32 pick_bytes(u32 a, u32 b, u32 which) {
+    const u64 all = a | (u64)b << 32;
+    u32 r = 0;
+    for (int i = 0; i < 4; i++) r |= (u32)(all >> (which >> 4 * i & 7) * 8 & 255) << 8 * i;
+    return r;
+}
 DEV float exp2_fast(float x) { return exp2f(x); }
 DEV void compute_now(float &) {}
 

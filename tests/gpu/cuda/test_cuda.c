@@ -72,7 +72,7 @@ static void test_goldens(void **state) {
         {GOLDEN "/model/pi05_odd.safetensors", OPENPI_BF16, "sm_86", NULL},
         {GOLDEN "/model/pi05_odd.safetensors", OPENPI_F32, "sm_90", NULL},
         {GOLDEN "/model/pi0_odd.safetensors", OPENPI_BF16, "sm_80", NULL},
-        {GOLDEN "/model/pi0_odd.safetensors", OPENPI_BF16, "sm_86", "int8x8"},
+        {GOLDEN "/model/pi0_odd.safetensors", OPENPI_BF16, "sm_86", "int8x8,expert=int8"},
     };
     (void)state;
     check_goldens(cases, sizeof cases / sizeof *cases, "cuda/portable");

@@ -126,7 +126,7 @@ enum { FEW = 1, MANY = 8 };
 static void list_product(const gpu_device *device, const gpu_task *task, gpu_choices *choices) {
     const gpu_linear *p = &task->product;
     int tiles[] = {task->rows < MANY ? FEW : MANY, task->rows < MANY ? MANY : FEW};
-    if (p->weights.type == GPU_WEIGHT_INT8X8) return;
+    if (p->weights.type != GPU_WEIGHT_F32 && p->weights.type != GPU_WEIGHT_BF16) return;
     for (int i = 0; i < 2; i++) {
         if (shared_of(p, tiles[i]) > gpu_shared_bytes(device)) continue;
         gpu_choice inside = {.rank = i, .count = tiles[i]}, first = inside;

@@ -22,7 +22,7 @@ static int usual_rows(int rows) { return rows > 32 ? 64 : 16; }
 static void hip_linear_list_product(const gpu_task *task, gpu_choices *to) {
     const gpu_linear *p = &task->product;
     int bf16 = p->x_type == GPU_X_BF16 && p->weights.type == GPU_WEIGHT_BF16;
-    if (p->weights.type == GPU_WEIGHT_INT8X8) return;
+    if (p->weights.type != GPU_WEIGHT_F32 && p->weights.type != GPU_WEIGHT_BF16) return;
     for (int t = 0; t < TILES; t++)
         for (int i = 0; i < gpu_norms_first(p) && tiles[t].bf16 == bf16; i++) {
             int norm = gpu_norm_first(p, i), fits = tiles[t].rows == usual_rows(task->rows);

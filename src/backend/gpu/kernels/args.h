@@ -54,6 +54,7 @@ enum {
     GPU_WEIGHT_F32,
     GPU_WEIGHT_BF16,
     GPU_WEIGHT_INT8X8,                     /* codes of 8 bits, for rows of 8 bits (INPUT_INT8)              */
+    GPU_WEIGHT_INT8,                       /* codes of 8 bits, a scale for 64 k, for rows as they are       */
 };
 
 typedef struct gpu_weights {
@@ -232,6 +233,13 @@ typedef struct gpu_raw {
     gpu_row_order order;                   /* as packed                                                     */
     int int8;                              /* 1: rows are codes of 8 bits                                   */
 } gpu_raw;
+
+/* Packed weights as packed fp32: codes times scales. */
+typedef struct gpu_unpack {
+    gpu_weights weights;
+    gpu_epilogue epilogue;                 /* the product's, which says which row a column is               */
+    float *out;
+} gpu_unpack;
 
 /* roof_*: what the device can do at best. */
 typedef struct gpu_roof_work {

@@ -29,6 +29,7 @@
 
 #include "backend/gpu/cuda/bounds.cuh"
 #include "backend/gpu/kernels/linear_parts.h"
+#include "channels.cuh"
 #include "pairs.cuh"
 
 /* What is multiplied: an element of x, the k of an atom (128 bytes), the sums, a pair of them, the matrix
@@ -255,21 +256,10 @@ DEV int plain_gated(const gpu_epilogue &e, int columns) {
 
 /* ---- scales -------------------------------------------------------------------------------------------- */
 
-/* The scale of a packed column, which is that of its row of W; 0: the column pads. */
+/* The scale of a packed column; 0: the column pads. */
 DEV float channel_scale(const gpu_linear &p, int column) {
-    const gpu_epilogue &e = p.epilogue;
-    const int second = column >> 3 & 1, i = column / GPU_UNIT * 8 + (column & 7);
-    int row = column, there = column < e.n;
-    if (e.kind == GPU_EPILOGUE_GATED) {
-        row = i + second * e.n_second;
-        there = i < e.n;
-    } else if (e.kind == GPU_EPILOGUE_QKV) {
-        const int head = min(column / e.head_columns, e.heads + 1), half = e.head_dim / 2,
-                  of_head = column - head * e.head_columns, j = of_head / GPU_UNIT * 8 + (column & 7);
-        row = head * e.head_dim + (head > e.heads ? of_head : j + second * half);
-        there = head > e.heads ? of_head < e.head_dim : j < half;
-    }
-    return there ? __ldg(p.weights.scales + row) : 0;
+    const int row = channel_row(p.epilogue, column);
+    return row < 0 ? 0 : __ldg(p.weights.scales + row);
 }
 
 /* As ops.h has it: in fp32, in this order, nothing fused. */
