@@ -179,6 +179,7 @@ void client_metadata_free(client_metadata *metadata);
 
 typedef struct client_reply {
     int steps, dims;             /* the chunk's size: horizon, numbers an action                            */
+    int chunks;                  /* how many there are, one after the other; 0: one, as of a plain request  */
     double model_ms;             /* the model alone; negative: the server does not say, so below            */
     double server_ms;            /* from the request's last byte to the packed reply                        */
     double prev_total_ms;        /* the request before, until its reply was sent                            */
@@ -190,8 +191,8 @@ typedef struct client_reply {
 } client_reply;
 
 /* Reads the message that answers a request. `text`: as the event said. actions[capacity] become the chunk's
- * numbers [steps][dims]; NULL: they are only looked at. 0: `why` has the server's sentence, from a traceback
- * the last line, or what is wrong with the reply. */
+ * numbers [steps][dims], of all chunks; NULL: they are only looked at. 0: `why` has the server's sentence,
+ * from a traceback the last line, or what is wrong with the reply. */
 int client_reply_read(const uint8_t *bytes, size_t count, int text, client_reply *out, double *actions,
                       size_t capacity, char why[CLIENT_SENTENCE]);
 

@@ -95,16 +95,21 @@ static void take_sentence(const uint8_t *text, size_t count, char why[CLIENT_SEN
     if (!why[0]) snprintf(why, CLIENT_SENTENCE, "the server answers with an empty text");
 }
 
-/* The two sizes of an array of rank 2; 0: it has others. */
+/* A size of an array; 0: it is none. */
+static int read_size(const uint8_t **at, const uint8_t *end) {
+    client_value size = client_value_next(at, end);
+    double number = client_value_number(&size, 0);
+    return number >= 1 && number <= 1e6 && number == (double)(int)number ? (int)number : 0;
+}
+
+/* The sizes of an array of rank 2, or 3 where there are several chunks; 0: it has others. */
 static int read_shape(const client_value *shape, client_reply *out) {
     const uint8_t *at = shape->bytes;
-    if (shape->kind != VALUE_ARRAY || shape->count != 2) return 0;
-    client_value rows = client_value_next(&at, shape->end), columns = client_value_next(&at, shape->end);
-    double steps = client_value_number(&rows, 0), dims = client_value_number(&columns, 0);
-    if (!(steps >= 1 && steps <= 1e6 && dims >= 1 && dims <= 1e6)) return 0;
-    out->steps = (int)steps;
-    out->dims = (int)dims;
-    return out->steps == steps && out->dims == dims;
+    if (shape->kind != VALUE_ARRAY || (shape->count != 2 && shape->count != 3)) return 0;
+    if (shape->count == 3) out->chunks = read_size(&at, shape->end);
+    out->steps = read_size(&at, shape->end);
+    out->dims = read_size(&at, shape->end);
+    return out->steps && out->dims && (shape->count == 2 || out->chunks);
 }
 
 /* Bytes of an element of the type, 0: it is neither float64 nor float32. */
@@ -131,7 +136,7 @@ static int read_actions(const client_value *reply, client_reply *out, double *ac
                  "a reply without actions, expected float64 or float32 [steps][numbers]");
         return 0;
     }
-    const size_t count = (size_t)out->steps * (size_t)out->dims;
+    const size_t count = (size_t)(out->chunks ? out->chunks : 1) * (size_t)out->steps * (size_t)out->dims;
     if (data.count != count * bytes)
         snprintf(why, CLIENT_SENTENCE, "a reply whose actions have %zu bytes, expected %zu for %d steps of "
                  "%d numbers", data.count, count * bytes, out->steps, out->dims);

@@ -115,6 +115,7 @@ enum {
     OPENPI_MAX_STEPS = 100,
     OPENPI_MAX_BATCH = 64,
     OPENPI_MAX_STAGES = 16,      /* places for stage times, OPENPI_STAGES of them used                 */
+    OPENPI_MAX_OBSERVATIONS = 256,         /* in one message                                           */
 };
 
 /* ---- status and errors ---------------------------------------------------------------------------- */
@@ -703,6 +704,15 @@ OPENPI_API openpi_status openpi_request_read_msgpack(openpi_request *request, co
                                                      openpi_error *error);
 OPENPI_API openpi_status openpi_request_prepare_read(openpi_request *request, openpi_timing *timing,
                                                      openpi_error *error);
+
+/* A message of several observations: a list of maps, or one map with "openpi/batch" B, whose arrays and lists
+ * have B entries each, while text and numbers are the same for all. *observations is how many, 1 …
+ * OPENPI_MAX_OBSERVATIONS; 0: the message is one observation. The second function is
+ * openpi_request_read_msgpack of observation `index` of such a message. */
+OPENPI_API openpi_status openpi_message_observations(const void *bytes, size_t count, int *observations,
+                                                     openpi_error *error);
+OPENPI_API openpi_status openpi_request_read_msgpack_at(openpi_request *request, const void *bytes,
+                                                        size_t count, int index, openpi_error *error);
 
 /* Forgets what was read or prepared, and gives its memory back: the request is as it was created. */
 OPENPI_API void openpi_request_clear(openpi_request *request);

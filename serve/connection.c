@@ -132,13 +132,14 @@ static void report(connection *c, const job *job, int gone) {
 static void record(connection *c, job *job) {
     recorder_client client = {c->id, c->name, c->address};
     if (!c->all->recorder || !job->answer.bytes) return;
-    if (job->samples) metrics_add_recorded(c->all->metrics, 0);
+    if (job->samples || job->many) metrics_add_recorded(c->all->metrics, 0);
     else recorder_put(c->all->recorder, &c->all->pool, job, &client);
 }
 
-/* A sent answer becomes part of the robot's last minute. */
+/* A sent answer becomes part of the robot's last minute. A message of several observations is no robot's. */
 static void follow(connection *c, const job *job) {
     const job_pool *pool = &c->all->pool;
+    if (job->many) return;
     if (!c->trail) c->trail = trail_create(pool->horizon, pool->action_dim);
     trail_add(c->trail, &(trail_call){.arrived_ms = job->at_ms[MOMENT_ARRIVED],
                                       .sent_ms = job->at_ms[MOMENT_SENT],
@@ -293,7 +294,7 @@ static void rest_after(connection *c, const job *job) {
 static void swap_chunks(connection *c, job *job) {
     double *over = c->chunk;
     c->chunk = job->chunk;
-    c->chunk_model = job->samples ? 0 : job->model_number;     /* which of several is executed? */
+    c->chunk_model = job->samples || job->many ? 0 : job->model_number;    /* which one is executed? */
     job->chunk = over;
 }
 

@@ -13,6 +13,7 @@ enum {
 };
 
 static void job_free(job *job) {
+    job_drop_parts(job);
     free(job->bytes);
     free(job->noise);
     free(job->chunk);
@@ -73,7 +74,7 @@ job *job_take(job_pool *pool) {
     job->connection = NULL;
     job->last = NULL;
     job->count = 0;
-    job->samples = 0;
+    job->samples = job->turn = job->many = 0;
     job->status = OPENPI_OK;
     job->result = REQUEST_OK;
     job->limited = (openpi_limited)OPENPI_LIMITED_INIT;
@@ -96,7 +97,7 @@ size_t job_room_bytes(int chunks, int horizon, int action_dim) {
 
 int job_make_room(job *job, int chunks, int horizon, int action_dim) {
     size_t numbers = (size_t)chunks * (size_t)horizon * OPENPI_ACTION_DIM;
-    size_t reply = reply_most_bytes(chunks, horizon, action_dim);
+    size_t reply = reply_most_bytes(chunks, horizon, action_dim) + (size_t)chunks * REPLY_ERROR_BYTES;
     if (chunks <= job->room) return 1;
     if (reply < SENTENCE_BYTES) reply = SENTENCE_BYTES;
     float *noise = malloc(numbers * sizeof *noise), *actions = malloc(numbers * sizeof *actions);
@@ -119,10 +120,44 @@ int job_make_room(job *job, int chunks, int horizon, int action_dim) {
     return 1;
 }
 
+void job_drop_parts(job *job) {
+    free(job->parts);
+    free(job->fit);
+    free(job->part_actions);
+    job->parts = NULL;
+    job->fit = NULL;
+    job->part_actions = NULL;
+    job->part_count = job->fit_count = job->done = 0;
+}
+
+size_t job_parts_bytes(int count, int horizon, int action_dim) {
+    size_t one = sizeof(job_part) + sizeof(int) + (size_t)horizon * (size_t)action_dim * sizeof(double);
+    return (size_t)count * (one + REPLY_ERROR_BYTES) + job_room_bytes(count, horizon, action_dim);
+}
+
+int job_make_parts(job *job, int count, int horizon, int action_dim) {
+    size_t numbers = (size_t)count * (size_t)horizon * (size_t)action_dim;
+    job_drop_parts(job);
+    job->parts = calloc((size_t)count, sizeof *job->parts);
+    job->fit = calloc((size_t)count, sizeof *job->fit);
+    job->part_actions = malloc(numbers * sizeof *job->part_actions);
+    if (!job->parts || !job->fit || !job->part_actions) return 0;
+    job->part_count = count;
+    job->many = 1;
+    return job_make_room(job, count, horizon, action_dim);
+}
+
+int job_samples(const job *job) { return job->part_count ? job->fit_count : job->samples ? job->samples : 1; }
+
+int job_is_over(const job *job) {
+    return !job->part_count || job->status != OPENPI_OK || job->done == job->fit_count;
+}
+
 void job_give(job_pool *pool, job *job) {
     if (!job) return;
     snapshot_free(job->snapshot);
     job->snapshot = NULL;
+    job_drop_parts(job);
     in_flight_give(&pool->in_flight, job->capacity);
     if (pool->kept + job->capacity > KEPT_BYTES || job->room > 1) {
         job_free(job);

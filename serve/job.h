@@ -19,6 +19,14 @@
 
 struct connection;
 
+/* One observation of a message that has several. */
+typedef struct job_part {
+    openpi_request *request;
+    openpi_sample sample;
+    openpi_status status;        /* not OK: it is not computed, and                                        */
+    char sentence[500];          /* why                                                                    */
+} job_part;
+
 typedef struct job {
     struct job *next;            /* in a queue or in the pool                                              */
     struct connection *connection;
@@ -29,6 +37,7 @@ typedef struct job {
     uint64_t order;              /* its place among the server's requests: picks the noise                 */
     int number;                  /* the connection's, in dispatch.h                                        */
     int reserved;                /* 1: the connection is                                                   */
+    int running;                 /* dispatch.c's: 1: a call computes some of it                            */
     int submitted, abandoned;    /* dispatch.c's                                                           */
     double deadline_ms;          /* after it arrived; 0: none                                              */
     serve_model *model;          /* that it is prepared for, from preparing to the reply, else NULL        */
@@ -38,6 +47,13 @@ typedef struct job {
     size_t preparing_bytes;      /* its bytes, as far as they are counted in flight                        */
     openpi_sample sample;
     int samples;                 /* "openpi/samples" of its message; 0: absent                             */
+    int many;                    /* 1: its message is of several observations                              */
+    job_part *parts;             /* [part_count], and which of them are computed: fit[fit_count]           */
+    int *fit;
+    int part_count, fit_count;   /* 0: the message is one observation                                      */
+    int turn;                    /* how many of them the call that runs computes                           */
+    int done;                    /* how many of fit[] are computed                                         */
+    double *part_actions;        /* [part_count][horizon][action_dim], the robot's                         */
     int room;                    /* chunks that the next lines have memory for                             */
     float *noise;                /* [room][horizon][32]                                                    */
     const double *last;          /* the connection's last chunk, [horizon][32]; NULL: none                 */
@@ -78,6 +94,16 @@ typedef struct job_pool {
 job *job_take(job_pool *pool);
 void job_give(job_pool *pool, job *job);
 void job_pool_close(job_pool *pool);
+
+/* Memory for a message of several observations, without requests for them. 0: there is none. job_drop_parts
+ * gives it back, when the requests are gone. */
+int job_make_parts(job *job, int count, int horizon, int action_dim);
+void job_drop_parts(job *job);
+size_t job_parts_bytes(int count, int horizon, int action_dim);
+/* What the scheduler is to count. */
+int job_samples(const job *job);
+/* 1: its answer is there, or nothing of it is left to compute. */
+int job_is_over(const job *job);
 
 /* Memory for `chunks` and a reply with them, for as long as the job has its request. 0: there is
  * none. job_room_bytes: what it takes beyond that for one. */

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <msgpack.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Memory that msgpack-c writes into. */
@@ -100,6 +101,29 @@ static int put_array(msgpack_packer *p, const double *data, int planes, int rows
     return failed;
 }
 
+/* Where observations were refused: a list with nil in their places, and their sentences by number. */
+static int put_answered(msgpack_packer *p, const reply *r) {
+    size_t numbers = (size_t)r->horizon * (size_t)r->action_dim;
+    int failed = msgpack_pack_array(p, (size_t)r->chunks);
+    for (int i = 0; i < r->chunks; i++)
+        failed |= r->errors[i] ? msgpack_pack_nil(p)
+                               : put_array(p, r->actions + (size_t)i * numbers, 0, r->horizon, r->action_dim);
+    return failed;
+}
+
+static int put_errors(msgpack_packer *p, const reply *r) {
+    size_t count = 0;
+    for (int i = 0; i < r->chunks; i++) count += r->errors[i] != NULL;
+    int failed = put_text(p, "openpi/errors") | msgpack_pack_map(p, count);
+    for (int i = 0; i < r->chunks; i++) {
+        char number[16];
+        if (!r->errors[i]) continue;
+        snprintf(number, sizeof number, "%d", i);
+        failed |= put_text(p, number) | put_text(p, r->errors[i]);
+    }
+    return failed;
+}
+
 static int put_rtc(msgpack_packer *p, const reply *r) {
     int failed = put_text(p, "rtc");
     failed |= msgpack_pack_map(p, r->rtc_weight ? 3 : 2);
@@ -124,10 +148,12 @@ size_t reply_write(const reply *r, uint8_t *out, size_t capacity) {
     sink s = {.data = out, .capacity = capacity};
     msgpack_packer p;
     msgpack_packer_init(&p, &s, sink_write);
-    unsigned more = (r->rtc ? 1u : 0u) + (r->limited.changed ? 1u : 0u) + (r->truncated ? 1u : 0u);
+    unsigned more = (r->rtc ? 1u : 0u) + (r->limited.changed ? 1u : 0u) + (r->truncated ? 1u : 0u) +
+                    (r->errors ? 1u : 0u);
     int failed = msgpack_pack_map(&p, 3u + more);
     failed |= put_text(&p, "actions");
-    failed |= put_array(&p, r->actions, r->chunks, r->horizon, r->action_dim);
+    failed |= r->errors ? put_answered(&p, r)
+                        : put_array(&p, r->actions, r->chunks, r->horizon, r->action_dim);
     failed |= put_text(&p, "policy_timing");
     failed |= msgpack_pack_map(&p, 1);
     failed |= put_double_entry(&p, "infer_ms", r->model_ms);
@@ -137,6 +163,7 @@ size_t reply_write(const reply *r, uint8_t *out, size_t capacity) {
     if (r->prev_total_ms >= 0) failed |= put_double_entry(&p, "prev_total_ms", r->prev_total_ms);
     if (r->rtc) failed |= put_rtc(&p, r);
     if (r->limited.changed) failed |= put_limited(&p, &r->limited);
+    if (r->errors) failed |= put_errors(&p, r);
     if (r->truncated) failed |= put_text(&p, "openpi/prompt_truncated") | msgpack_pack_true(&p);
     return failed ? 0 : s.count;
 }

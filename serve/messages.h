@@ -35,11 +35,16 @@ typedef struct reply {
     int rtc_applied, rtc_delay;
     int truncated;               /* 1: with "openpi/prompt_truncated", true                                */
     int rtc_weight;              /* "max_weight", what it was cut to; 0: not in the map                    */
+    const char *const *errors;   /* [chunks]: a sentence in place of its actions, NULL where it has them;
+                                    NULL: all have                                                         */
     openpi_limited limited;      /* what the robot's limits changed; nothing: without "openpi/limited"     */
 } reply;
 
 size_t reply_write(const reply *reply, uint8_t *out, size_t capacity);
-/* Enough for every reply of these sizes; chunks at least 1. */
+/* A sentence of `errors` takes at most so much. */
+enum { REPLY_ERROR_BYTES = 640 };
+
+/* Enough for every reply of these sizes without `errors`; chunks at least 1. */
 size_t reply_most_bytes(int chunks, int horizon, int action_dim);
 
 #endif

@@ -108,10 +108,11 @@ static job *take(lane *own) {
     return job;
 }
 
-/* One more for the pool, which give_request has counted. */
-static openpi_status make_request(prepare *p, job *job, openpi_error *error) {
-    openpi_status status = openpi_request_create(job->model->policy, &job->request, error);
-    if (status == OPENPI_OK) openpi_request_borrow(job->request, 1);       /* the job keeps its message     */
+/* One more for the pool, which counts it already. */
+static openpi_status make_request(prepare *p, const serve_model *model, openpi_request **out,
+                                  openpi_error *error) {
+    openpi_status status = openpi_request_create(model->policy, out, error);
+    if (status == OPENPI_OK) openpi_request_borrow(*out, 1);   /* the job keeps its message                */
     pthread_mutex_lock(&p->lock);
     openpi_request **larger = NULL;
     if (status == OPENPI_OK) {
@@ -122,9 +123,21 @@ static openpi_status make_request(prepare *p, job *job, openpi_error *error) {
     if (status != OPENPI_OK) p->made--;
     pthread_mutex_unlock(&p->lock);
     if (status == OPENPI_OK) return status;
-    openpi_request_close(job->request);
-    job->request = NULL;
+    openpi_request_close(*out);
+    *out = NULL;
     return status;
+}
+
+/* A request for one more observation of a job. */
+static openpi_status more_request(prepare *p, const serve_model *model, openpi_request **out,
+                                  openpi_error *error) {
+    pthread_mutex_lock(&p->lock);
+    int is_current = model == p->model;
+    *out = is_current && p->free_count ? p->free[--p->free_count] : NULL;
+    if (!*out) p->made++;
+    if (p->free_count < p->least_free) p->least_free = p->free_count;
+    pthread_mutex_unlock(&p->lock);
+    return *out ? OPENPI_OK : make_request(p, model, out, error);
 }
 
 /* A reserved job goes to a thread of the others where its own is not free. */
@@ -153,14 +166,8 @@ static void wake_all(prepare *p) {
 }
 
 /* A request of a model that is no longer served is closed. */
-void prepare_release(prepare *p, job *job) {
-    openpi_request *request = job->request;
-    serve_model *model = job->model;
-    if (!model) return;
-    job->request = NULL;
-    job->model = NULL;
+static void release_request(prepare *p, const serve_model *model, openpi_request *request) {
     openpi_request_clear(request);
-    count_bytes(p, job, 0);
     pthread_mutex_lock(&p->lock);
     int keep = request && model == p->model;
     if (keep) p->free[p->free_count++] = request;
@@ -168,6 +175,18 @@ void prepare_release(prepare *p, job *job) {
     pthread_cond_signal(&p->lanes[SCHEDULER_SHARED].changed);
     pthread_mutex_unlock(&p->lock);
     if (!keep) openpi_request_close(request);
+}
+
+void prepare_release(prepare *p, job *job) {
+    serve_model *model = job->model;
+    if (!model) return;
+    job->model = NULL;
+    count_bytes(p, job, 0);
+    release_request(p, model, job->request);
+    job->request = NULL;
+    for (int i = 0; i < job->part_count; i++)
+        if (job->parts[i].request) release_request(p, model, job->parts[i].request);
+    job_drop_parts(job);
     model_drop(model);
 }
 
@@ -260,10 +279,73 @@ static openpi_status set_extras(const prepare *p, job *job, const openpi_extras 
     return rtc_prepare(&job->model->rtc, extras, job, error);
 }
 
+/* ---- messages of several observations ---------------------------------------------------------------- */
+
+/* What the extras of one observation among several ask for; its noise is number i of the job's. */
+static openpi_status take_part_extras(const prepare *p, job *job, int i, openpi_error *error) {
+    openpi_extras extras = OPENPI_EXTRAS_INIT;
+    int horizon = job->model->horizon;
+    size_t count = (size_t)horizon * DIMS;
+    SERVE_TRY(openpi_request_extras(job->parts[i].request, &extras, error));
+    if (extras.samples || extras.rtc)
+        return fail(error, OPENPI_BAD_INPUT,
+                    "\"openpi/%s\" of the request is for a message of one observation, expected none among "
+                    "several", extras.rtc ? "rtc" : "samples");
+    if (extras.noise && extras.noise_rows != horizon)
+        return fail(error, OPENPI_BAD_INPUT, "\"openpi/noise\" of the request has %d rows, expected %d, the "
+                    "horizon", extras.noise_rows, horizon);
+    if (extras.deadline_ms > 0 && (job->deadline_ms <= 0 || extras.deadline_ms < job->deadline_ms))
+        job->deadline_ms = extras.deadline_ms;
+    float *noise = job->noise + (size_t)i * count;
+    if (extras.noise) memcpy(noise, extras.noise, count * sizeof *noise);
+    else openpi_noise(p->options.seed, job->order * OPENPI_MAX_BATCH + (uint64_t)i, noise, count);
+    return OPENPI_OK;
+}
+
+static openpi_status prepare_part(prepare *p, job *job, int i, openpi_error *error) {
+    job_part *part = &job->parts[i];
+    SERVE_TRY(more_request(p, job->model, &part->request, error));
+    SERVE_TRY(openpi_request_read_msgpack_at(part->request, job->bytes, job->count, i, error));
+    SERVE_TRY(take_part_extras(p, job, i, error));
+    SERVE_TRY(openpi_request_prepare_read(part->request, NULL, error));
+    job->truncated |= openpi_request_prompt_truncated(part->request);
+    part->sample = (openpi_sample)OPENPI_SAMPLE_INIT;
+    return openpi_request_sample(part->request, &part->sample, error);
+}
+
+/* One that cannot be prepared has its sentence; the others go on. The answer to a message of none that can
+ * be is the first one's. */
+static openpi_status prepare_parts(prepare *p, job *job, int count, openpi_error *error) {
+    int horizon = job->model->horizon, dims = job->model->info.action_dim;
+    size_t kept;
+    openpi_request_bytes(job->model->policy, job->count / (size_t)count + 1, &kept);
+    count_bytes(p, job, job->preparing_bytes + (size_t)count * kept + job_parts_bytes(count, horizon, dims));
+    if (!job_make_parts(job, count, horizon, dims))
+        return fail(error, OPENPI_NO_MEMORY, "out of memory: a request of %d observations", count);
+    job->truncated = 0;
+    for (int i = 0; i < count; i++) {
+        openpi_error why = OPENPI_ERROR_INIT;
+        job_part *part = &job->parts[i];
+        part->status = prepare_part(p, job, i, &why);
+        if (part->status == OPENPI_OK) job->fit[job->fit_count++] = i;
+        snprintf(part->sentence, sizeof part->sentence, "%s", why.message);
+    }
+    if (job->fit_count) return OPENPI_OK;
+    return fail(error, job->parts[0].status, "observation 0 of %d: %.400s", count, job->parts[0].sentence);
+}
+
 /* What will be refused is refused before pictures are resized and the prompt is tokenised. */
 static openpi_status prepare_job(prepare *p, job *job, openpi_error *error) {
     openpi_extras extras;
-    if (!job->request) SERVE_TRY(make_request(p, job, error));
+    int observations;
+    job->samples = 0;
+    job->deadline_ms = 0;
+    job->note[0] = 0;
+    job->rtc = (openpi_rtc)OPENPI_RTC_INIT;
+    job->rtc_asked = 0;
+    if (!job->request) SERVE_TRY(make_request(p, job->model, &job->request, error));
+    SERVE_TRY(openpi_message_observations(job->bytes, job->count, &observations, error));
+    if (observations) return prepare_parts(p, job, observations, error);
     SERVE_TRY(openpi_request_read_msgpack(job->request, job->bytes, job->count, error));
     SERVE_TRY(check_extras(p, job, &extras, error));
     SERVE_TRY(openpi_request_prepare_read(job->request, NULL, error));

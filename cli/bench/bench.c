@@ -204,7 +204,7 @@ static int finish(bench_job *j) {
 
 /* 1 where an option that only --server reads was given. */
 static int names_robots(const bench_values *v) {
-    return v->rate || v->api_key || v->greedy || v->greedy_key || v->jitter || v->env ||
+    return v->observations || v->rate || v->api_key || v->greedy || v->greedy_key || v->jitter || v->env ||
            v->robots != ROBOTS || (v->seconds != SECONDS && !v->runner);
 }
 
@@ -213,8 +213,9 @@ static int bench_verb_run(const void *values, char **positional, int count) {
     if (v->server) return load_run(v);
     if (names_robots(v))
         return usage_error(&verb_bench,
-                           "--robots, --rate, --jitter, --api-key, --greedy, --greedy-key, --seconds and "
-                           "--env are about a running server; expected --server ws://HOST:PORT");
+                           "--robots, --rate, --jitter, --observations, --api-key, --greedy, --greedy-key, "
+                           "--seconds and --env are about a running server; expected --server "
+                           "ws://HOST:PORT");
     bench_job *j = allocate(sizeof *j);
     memset(j, 0, sizeof *j);
     j->v = *(const bench_values *)values;
@@ -289,6 +290,9 @@ static const option_row options[] = {
     {OPTION_INT, "jitter", "MS",
      "standard deviation of the times at which a robot asks (default: 0)",
      .offset = AT(jitter), .low = 0, .high = 10000},
+    {OPTION_INT, "observations", "N",
+     "a list of N observations a message, answered in one reply (default: one, without a list)",
+     .offset = AT(observations), .low = 1, .high = OPENPI_MAX_OBSERVATIONS},
     {OPTION_TEXT, "api-key", "KEY", "the robots' key, for a server with tokens", .offset = AT(api_key)},
     {OPTION_INT, "greedy", "N",
      "further clients that ask without a pause", .offset = AT(greedy), .low = 1, .high = 10000},

@@ -27,7 +27,7 @@ typedef struct bench_values {
     int rtc, delay;                        /* openpi_rtc_mode; steps                                      */
     int tolerance, histogram, changing_prompts, no_energy, verbose;
     const char *server, *rate, *api_key, *greedy_key;    /* a running server: load.h                      */
-    int robots, greedy, jitter, seconds, env;
+    int robots, greedy, jitter, seconds, env, observations;
     int runner;                            /* Hz of a control thread; 0: not measured                     */
     int parts;                             /* chunks of an observation; 0: not measured                   */
 } bench_values;

@@ -32,6 +32,7 @@ static int read_plan(const bench_values *v, load_plan *plan) {
             (load_group){.name = "greedy", .key = v->greedy_key, .count = v->greedy};
     plan->env = (load_env)v->env;
     plan->seed = v->subject.seed;
+    plan->observations = v->observations;
     plan->warmup = v->warmup < 0 ? 1 : v->warmup;
     plan->seconds = v->seconds;
     return END_FINE;

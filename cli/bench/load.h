@@ -27,9 +27,9 @@ const char *load_env_name(load_env env);
 /* The one whose robot has so many actions; LOAD_BY_METADATA: none has. */
 load_env load_env_of(int action_dim);
 
-/* A request of openpi's examples/simple_client, or of the robot "none", its pictures drawn from the seed.
- * 0: no memory. */
-int load_request_write(load_env env, uint64_t seed, client_message *out);
+/* A request of openpi's examples/simple_client, or of the robot "none", its pictures drawn from the seed; or
+ * a list of `observations` of them. 0: no memory. */
+int load_request_write(load_env env, uint64_t seed, int observations, client_message *out);
 
 /* ---- load_robots.c --------------------------------------------------------------------------------- */
 
@@ -48,6 +48,7 @@ typedef struct load_plan {
     int group_count;
     load_env env;
     uint64_t seed;
+    int observations;            /* a list of this number is a message; 0: it is one observation           */
     int warmup;                  /* replies of each robot that do not count                               */
     double seconds;
 } load_plan;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/client_bytes.h"
 #include "load.h"
 
 enum { SIDE = 224, PICTURE = SIDE * SIDE * 3, PICTURES = 4, FIELDS = 8, NUMBERS = OPENPI_ACTION_DIM };
@@ -94,7 +95,7 @@ load_env load_env_of(int action_dim) {
     return LOAD_BY_METADATA;
 }
 
-int load_request_write(load_env env, uint64_t seed, client_message *out) {
+static int write_one(load_env env, uint64_t seed, client_message *out) {
     char why[CLIENT_SENTENCE];
     drawing *d = calloc(1, sizeof *d);
     if (!d) return 0;
@@ -104,5 +105,17 @@ int load_request_write(load_env env, uint64_t seed, client_message *out) {
     client_request request = {.fields = d->fields, .field_count = d->field_count};
     int good = client_request_write(&request, out, why);
     free(d);
+    return good;
+}
+
+int load_request_write(load_env env, uint64_t seed, int observations, client_message *out) {
+    client_message one = {NULL, 0, 0};
+    int good = 1;
+    if (!observations) return write_one(env, seed, out);
+    out->count = 0;
+    good = client_put_array_head(out, (size_t)observations);
+    for (int i = 0; i < observations && good; i++)
+        good = write_one(env, seed + (uint64_t)i, &one) && client_put_raw(out, one.bytes, one.count);
+    client_message_free(&one);
     return good;
 }

@@ -99,7 +99,9 @@ static void plan_next(robot *r, int first) {
 /* No request is like the one before, so the server has no prefix of it. Pictures are all but some hundred
  * bytes of a request, so its middle is in one. */
 static void change_picture(robot *r) {
-    uint8_t *middle = r->message + CLIENT_HEADROOM + r->crowd->request.count / 2;
+    int observations = r->crowd->plan->observations;
+    size_t all = r->crowd->request.count;
+    uint8_t *middle = r->message + CLIENT_HEADROOM + (observations ? all / (size_t)observations : all) / 2;
     for (int i = 0; i < 4; i++) middle[i] ^= (uint8_t)(((unsigned long)r->replies + 1) >> 8 * i);
 }
 
@@ -147,7 +149,7 @@ static void greet(robot *r, const uint8_t *bytes, size_t count) {
                                                 "is for; give --env"));
             return;
         }
-        if (!load_request_write(env, c->plan->seed, &c->request)) {
+        if (!load_request_write(env, c->plan->seed, c->plan->observations, &c->request)) {
             give_up(c, input_error(&verb_bench, "out of memory: a request"));
             return;
         }

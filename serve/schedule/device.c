@@ -4,6 +4,7 @@
  * the rows that a session is made for: fewer samples would run slower there. */
 #include "device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,17 +79,20 @@ static openpi_session *session_of(serve_device *d, int connection) {
     return found->session;
 }
 
+static size_t robot_numbers(const serve_device *d) {
+    return (size_t)d->session_info.horizon * (size_t)d->options.model->info.action_dim;
+}
+
 /* ---- jobs ------------------------------------------------------------------------------------------- */
 
-/* The robot's actions of the job's chunk, and what limits did to it, to what they did before. */
-static openpi_status finish_chunk(serve_device *d, job *job, int chunk, openpi_error *error) {
-    int horizon = d->session_info.horizon, dims = d->options.model->info.action_dim;
-    size_t numbers = (size_t)horizon * (size_t)dims;
+/* The robot's actions from the model's. What limits did to them is added to the job's counts. */
+static openpi_status finish_chunk(serve_device *d, job *job, openpi_request *request,
+                                  const float *model_actions, double *actions, openpi_error *error) {
+    int horizon = d->session_info.horizon;
     openpi_limited one = OPENPI_LIMITED_INIT, *all = &job->limited;
-    openpi_status status = openpi_request_finish(
-        job->request, job->model_actions + (size_t)chunk * chunk_numbers(d), horizon,
-        d->actions + (size_t)chunk * numbers, numbers, error);
-    SERVE_TRY(openpi_request_get_limited(job->request, &one, error));
+    openpi_status status = openpi_request_finish(request, model_actions, horizon, actions, robot_numbers(d),
+                                                 error);
+    SERVE_TRY(openpi_request_get_limited(request, &one, error));
     all->changed += one.changed;
     all->below_min += one.below_min;
     all->above_max += one.above_max;
@@ -107,7 +111,9 @@ static openpi_status write_reply(serve_device *d, job *job, const float *model_a
     job->model_ms = model_ms;
     SERVE_TRY(openpi_request_keep(job->request, job->model_actions, horizon, job->chunk, chunk_numbers(d),
                                   error));
-    for (int chunk = 0; chunk < chunks; chunk++) SERVE_TRY(finish_chunk(d, job, chunk, error));
+    for (int c = 0; c < chunks; c++)
+        SERVE_TRY(finish_chunk(d, job, job->request, job->model_actions + (size_t)c * chunk_numbers(d),
+                               d->actions + (size_t)c * robot_numbers(d), error));
     for (int i = 0; i < horizon * d->options.model->info.action_dim; i++) job->sent[i] = (float)d->actions[i];
     job->rate_hz = openpi_policy_rate(d->options.model->policy);
     reply reply = {.actions = d->actions,
@@ -128,24 +134,127 @@ static openpi_status write_reply(serve_device *d, job *job, const float *model_a
     return OPENPI_OK;
 }
 
-static openpi_status compute(serve_device *d, job *const *jobs, int count, openpi_error *error) {
+/* ---- messages of several observations ---------------------------------------------------------------- */
+
+/* All of them are computed or refused. Where some have actions, the others have their sentences. */
+static openpi_status write_parts(serve_device *d, job *job, openpi_error *error) {
+    const char **errors = calloc((size_t)job->part_count, sizeof *errors);
+    int refused = 0;
+    if (!errors) return fail(error, OPENPI_NO_MEMORY, "out of memory: a reply");
+    for (int i = 0; i < job->part_count; i++) {
+        const job_part *part = &job->parts[i];
+        if (part->status != OPENPI_OK) errors[i] = part->sentence, refused++;
+    }
+    reply reply = {.actions = job->part_actions,
+                   .horizon = d->session_info.horizon,
+                   .action_dim = d->options.model->info.action_dim,
+                   .chunks = job->part_count,
+                   .model_ms = job->model_ms,
+                   .infer_ms = clock_now() - job->at_ms[MOMENT_ARRIVED],
+                   .prev_total_ms = job->prev_total_ms,
+                   .truncated = job->truncated,
+                   .errors = refused ? errors : NULL,
+                   .limited = job->limited};
+    job->answer.bytes = reply_write(&reply, job->answer.data, job->answer_capacity);
+    free(errors);
+    return OPENPI_OK;
+}
+
+static void refuse_part(job_part *part, openpi_status status, const char *sentence) {
+    part->status = status;
+    snprintf(part->sentence, sizeof part->sentence, "%s", sentence);
+}
+
+/* A part is refused by its own sentence, where a job of one observation is. */
+static void take_part_actions(serve_device *d, job *job, job_part *part, const float *model_actions) {
+    openpi_error own = OPENPI_ERROR_INIT;
+    double *actions = job->part_actions + (size_t)(part - job->parts) * robot_numbers(d);
+    openpi_status status = finish_chunk(d, job, part->request, model_actions, actions, &own);
+    if (status != OPENPI_OK) refuse_part(part, status, own.message);
+}
+
+/* After a call: what is left of the jobs' observations is for the next ones. */
+static void end_turn(serve_device *d, job *job, double ms) {
+    openpi_error own = OPENPI_ERROR_INIT;
+    job->done += job->turn;
+    job->model_ms = (job->done == job->turn ? 0 : job->model_ms) + ms;
+    if (job->done < job->fit_count) return;
+    openpi_status status = write_parts(d, job, &own);
+    if (status != OPENPI_OK) job_refuse(job, status, own.message);
+}
+
+/* ---- a call ------------------------------------------------------------------------------------------ */
+
+/* A sample of a call: a job's own, or a part's. */
+typedef struct unit {
+    job *job;
+    job_part *part;              /* NULL: the job has one observation                                      */
+} unit;
+
+/* The samples of a batch. Returns how many. */
+static int list_units(job *const *jobs, int count, unit *units) {
+    int listed = 0;
+    for (int i = 0; i < count; i++) {
+        job *job = jobs[i];
+        if (!job->part_count) units[listed++] = (unit){job, NULL};
+        else
+            for (int k = 0; k < job->turn; k++)
+                units[listed++] = (unit){job, &job->parts[job->fit[job->done + k]]};
+    }
+    return listed;
+}
+
+static const float *noise_of(const serve_device *d, const unit *u) {
+    return u->job->noise + (u->part ? (size_t)(u->part - u->job->parts) * chunk_numbers(d) : 0);
+}
+
+static void refuse_unit(const unit *u, openpi_status status, const char *sentence) {
+    if (u->part) refuse_part(u->part, status, sentence);
+    else job_refuse(u->job, status, sentence);
+}
+
+static openpi_status compute(serve_device *d, const unit *units, int count, double *ms, openpi_error *error) {
     openpi_timing timing = OPENPI_TIMING_INIT;
     for (int i = 0; i < count; i++) {
-        d->samples[i] = jobs[i]->sample;
-        d->rtc[i] = jobs[i]->rtc;
-        memcpy(d->noise + (size_t)i * chunk_numbers(d), jobs[i]->noise, chunk_numbers(d) * sizeof(float));
+        const unit *u = &units[i];
+        d->samples[i] = u->part ? u->part->sample : u->job->sample;
+        d->rtc[i] = u->job->rtc;
+        memcpy(d->noise + (size_t)i * chunk_numbers(d), noise_of(d, u), chunk_numbers(d) * sizeof(float));
     }
-    openpi_session *session = count == 1 ? session_of(d, jobs[0]->number) : session_for(d, count);
+    openpi_session *session = count == 1 ? session_of(d, units[0].job->number) : session_for(d, count);
     SERVE_TRY(openpi_session_run_rtc(session, d->samples, d->rtc, count, d->noise,
                                      d->model_actions, &timing, error));
     for (int i = 0; i < count; i++) {
         openpi_error own = OPENPI_ERROR_INIT;
         const float *model_actions = d->model_actions + (size_t)i * chunk_numbers(d);
-        jobs[i]->batch = count;
-        openpi_status status = write_reply(d, jobs[i], model_actions, timing.total_ms, &own);
-        if (status != OPENPI_OK) job_refuse(jobs[i], status, own.message);
+        units[i].job->batch = count;
+        if (units[i].part) {
+            take_part_actions(d, units[i].job, units[i].part, model_actions);
+            continue;
+        }
+        openpi_status status = write_reply(d, units[i].job, model_actions, timing.total_ms, &own);
+        if (status != OPENPI_OK) job_refuse(units[i].job, status, own.message);
     }
+    *ms += timing.total_ms;
     return OPENPI_OK;
+}
+
+/* A sample that the model cannot take fails its whole batch; then each is computed alone. */
+static openpi_status compute_batch(serve_device *d, job *const *jobs, int count, openpi_error *error) {
+    unit units[OPENPI_MAX_BATCH] = {{NULL, NULL}};
+    double ms = 0;
+    int samples = list_units(jobs, count, units);
+    openpi_status status = compute(d, units, samples, &ms, error);
+    int alone = samples > 1 && status == OPENPI_BAD_INPUT, refused = status != OPENPI_OK;
+    for (int i = 0; i < samples && refused; i++) {
+        if (alone) status = compute(d, units + i, 1, &ms, error);
+        if (status != OPENPI_OK && (status == OPENPI_BAD_INPUT || !units[i].part))
+            refuse_unit(&units[i], status, error->message);
+        else if (status != OPENPI_OK) job_refuse(units[i].job, status, error->message);
+    }
+    for (int i = 0; i < count; i++)
+        if (jobs[i]->part_count && jobs[i]->status == OPENPI_OK) end_turn(d, jobs[i], ms);
+    return status;
 }
 
 /* Chunks `from` … from+count-1 of the job's observation. */
@@ -179,16 +288,10 @@ static openpi_status compute_chunks(serve_device *d, job *job, openpi_error *err
     return OPENPI_OK;
 }
 
-/* A sample that the model cannot take fails its whole batch; then each is computed alone. */
 openpi_status device_run(serve_device *d, job *const *jobs, int count, openpi_error *error) {
-    int whole = count == 1 && jobs[0]->samples;
-    openpi_status status = whole ? compute_chunks(d, jobs[0], error) : compute(d, jobs, count, error);
-    if (status == OPENPI_OK) return status;
-    int alone = count > 1 && status == OPENPI_BAD_INPUT;
-    for (int i = 0; i < count; i++) {
-        if (alone) status = compute(d, jobs + i, 1, error);
-        if (status != OPENPI_OK) job_refuse(jobs[i], status, error->message);
-    }
+    if (count != 1 || !jobs[0]->samples) return compute_batch(d, jobs, count, error);
+    openpi_status status = compute_chunks(d, jobs[0], error);
+    if (status != OPENPI_OK) job_refuse(jobs[0], status, error->message);
     return status;
 }
 

@@ -39,12 +39,36 @@ struct dispatch {
 /* Copies the action's jobs, which the scheduler forgets when it is asked again. */
 static void take(device_worker *w, const scheduler_action *action) {
     w->count = action->count;
-    for (int i = 0; i < action->count; i++) w->jobs[i] = action->requests[i];
+    for (int i = 0; i < action->count; i++) {
+        w->jobs[i] = action->requests[i];
+        if (action->samples) w->jobs[i]->turn = action->samples[i];
+    }
 }
 
 static void answer(device_worker *w) {
     const dispatch_options *o = &w->dispatch->options;
-    for (int i = 0; i < w->count; i++) o->answered(o->user, w->jobs[i]);
+    for (int i = 0; i < w->count; i++)
+        if (w->jobs[i]) o->answered(o->user, w->jobs[i]);
+}
+
+/* After a call, with the lock held: jobs that have their answer, or whose connection has left, are answered;
+ * what has failed is not computed further. The others stay with the scheduler, for another call; those that
+ * were taken from it meanwhile are listed in *again, to be prepared anew. */
+static void keep_unfinished(device_worker *w, job **again) {
+    for (int i = 0; i < w->count; i++) {
+        job *job = w->jobs[i];
+        job->running = 0;
+        if (job_is_over(job)) {
+            if (job->part_count && job->submitted && !job->abandoned)
+                scheduler_forget_request(w->dispatch->scheduler, job->number, job);
+            continue;
+        }
+        if (job->abandoned) continue;
+        w->jobs[i] = NULL;
+        if (job->submitted) continue;
+        job->next = *again;
+        *again = job;
+    }
 }
 
 static void refuse_late(device_worker *w) {
@@ -97,7 +121,9 @@ static void renew(device_worker *w) {
 }
 
 static int batch_samples(const device_worker *w) {
-    return w->count == 1 && w->jobs[0]->samples ? w->jobs[0]->samples : w->count;
+    int samples = 0;
+    for (int i = 0; i < w->count; i++) samples += w->jobs[i]->turn ? w->jobs[i]->turn : 1;
+    return samples;
 }
 
 /* With the lock held, which it gives up while it computes. */
@@ -105,7 +131,9 @@ static void run_batch(device_worker *w) {
     dispatch *d = w->dispatch;
     serve_device *device = d->options.devices[w->number];
     openpi_error error = OPENPI_ERROR_INIT;
+    job *next, *again = NULL;
     w->began = clock_ns();
+    for (int i = 0; i < w->count; i++) w->jobs[i]->running = 1;
     pthread_mutex_unlock(&d->lock);
     double begin = clock_now();
     stamp(w, MOMENT_RUN, begin);
@@ -119,9 +147,14 @@ static void run_batch(device_worker *w) {
     if (kept) scheduler_shorter(d->scheduler, w->number);
     w->began = 0;
     scheduler_finish(d->scheduler, w->number, clock_ns());
+    keep_unfinished(w, &again);
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->lock);
     answer(w);
+    for (; again; again = next) {
+        next = again->next;
+        d->options.again(d->options.user, again);
+    }
     if (status == OPENPI_DEVICE_LOST) d->options.lost(d->options.user, error.message);
     pthread_mutex_lock(&d->lock);
 }
@@ -151,8 +184,8 @@ static void *run(void *argument) {
 
 /* What the worker's batch takes at most; with the lock held. */
 static int64_t usual_time(const device_worker *w, const batch_times *times) {
-    int samples = w->count == 1 ? w->jobs[0]->samples : 0;
-    return samples ? samples * times->ns[1] : times->ns[w->count];
+    int samples = w->count == 1 ? w->jobs[0]->samples : 0, all = batch_samples(w);
+    return samples ? samples * times->ns[1] : times->ns[all < times->largest ? all : times->largest];
 }
 
 int dispatch_hung(dispatch *d, int64_t patience, int64_t now) {
@@ -200,6 +233,7 @@ static job *withdraw_all(dispatch *d) {
     job *list = NULL, *job;
     while ((job = scheduler_withdraw(d->scheduler))) {
         job->submitted = 0;
+        if (job->running) continue;                  /* its thread does, when its call has ended           */
         job->next = list;
         list = job;
     }
@@ -249,8 +283,8 @@ void dispatch_submit(dispatch *d, job *job) {
     pthread_mutex_lock(&d->lock);
     int old = job->model_number != d->model_number && !job->abandoned;
     int taken = !old && !job->abandoned &&
-                scheduler_submit_many(d->scheduler, job->number, job, job->samples ? job->samples : 1,
-                                      job->samples > 0, deadline, clock_ns());
+                scheduler_submit_many(d->scheduler, job->number, job, job_samples(job), job->samples > 0,
+                                      deadline, clock_ns());
     job->submitted = taken;
     alert_end(&d->coming);
     pthread_cond_broadcast(&d->changed);

@@ -187,17 +187,21 @@ static void release(scheduler *s, const scheduler_client *c) {
     s->free[s->free_count++] = (int)(c - s->clients);
 }
 
-void scheduler_forget(scheduler *s, int connection) {
+static void forget(scheduler *s, int connection) {
     scheduler_client *c = &s->clients[connection];
     if (c->queued) set_remove(&s->queue, connection);
     c->queued = NULL;
+}
+
+void scheduler_forget_request(scheduler *s, int connection, const void *request) {
+    if (s->clients[connection].queued == request) forget(s, connection);
 }
 
 void *scheduler_leave(scheduler *s, int connection, int64_t now) {
     scheduler_client *c = &s->clients[connection];
     void *dropped = c->running && c->begun ? NULL : c->queued;
     advance(s, now);
-    scheduler_forget(s, connection);
+    forget(s, connection);
     if (c->class == SCHEDULER_RESERVED) {
         set_remove(&s->reserving, connection);
         if (!--c->budget->members) s->reserved -= c->budget->pace.rate;

@@ -84,8 +84,9 @@ int scheduler_submit_many(scheduler *scheduler, int connection, void *request, i
                           int64_t deadline, int64_t now);
 /* Takes a queued request back, as if it had not been submitted. NULL: none is queued. */
 void *scheduler_withdraw(scheduler *scheduler);
-/* Takes back what is queued of the connection's request: the rest of its samples will not be computed. */
-void scheduler_forget(scheduler *scheduler, int connection);
+/* Takes back what is queued of the connection's request: the rest of its samples will not be computed. Where
+ * another one is queued, nothing happens. */
+void scheduler_forget_request(scheduler *scheduler, int connection, const void *request);
 /* The device's batch took less than its size says, because something was there already: its time tells
  * nothing about the device's speed. Before scheduler_finish. */
 void scheduler_shorter(scheduler *scheduler, int device);

@@ -491,16 +491,39 @@ static openpi_status complete_message(openpi_request *request, openpi_status sta
     return status;
 }
 
-openpi_status openpi_request_read_msgpack(openpi_request *request, const void *bytes, size_t count,
-                                          openpi_error *error) {
+/* index -1: the message is one observation. */
+static openpi_status read_at(openpi_request *request, const void *bytes, size_t count, int index,
+                             openpi_error *error) {
     wire_message *message;
     if (!request || !bytes)
         return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s",
                       request ? "the bytes are NULL" : "the request is NULL");
     begin(request);
-    TRY(wire_decode(bytes, count, &message, error));
+    TRY(index < 0 ? wire_decode(bytes, count, &message, error)
+                  : wire_decode_at(bytes, count, index, &message, error));
     openpi_status status = read_message(request, message, error);
     return status == OPENPI_OK ? status : complete_message(request, status, NULL, error);
+}
+
+openpi_status openpi_request_read_msgpack(openpi_request *request, const void *bytes, size_t count,
+                                          openpi_error *error) {
+    return read_at(request, bytes, count, -1, error);
+}
+
+openpi_status openpi_request_read_msgpack_at(openpi_request *request, const void *bytes, size_t count,
+                                             int index, openpi_error *error) {
+    return read_at(request, bytes, count, index < 0 ? OPENPI_MAX_OBSERVATIONS : index, error);
+}
+
+openpi_status openpi_message_observations(const void *bytes, size_t count, int *observations,
+                                          openpi_error *error) {
+    if (!bytes || !observations)
+        return report(error, OPENPI_BAD_ARGUMENT, "message observations: %s",
+                      bytes ? "observations is NULL" : "the bytes are NULL");
+    int found;
+    TRY(wire_observations(bytes, count, &found, error));
+    *observations = found;
+    return OPENPI_OK;
 }
 
 openpi_status openpi_request_prepare_read(openpi_request *request, openpi_timing *timing,

@@ -50,6 +50,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!request) open_request();
     uint8_t *copy = exact_copy(data, size, 0);
     int good = went_well(openpi_request_prepare_msgpack(request, copy, size, NULL, &error), &error);
+    int several = 0;
+    if (went_well(openpi_message_observations(copy, size, &several, &error), &error) && several) {
+        PROMISE(several <= OPENPI_MAX_OBSERVATIONS && !good);
+        for (int i = 0; i < several && i < 4; i++)
+            went_well(openpi_request_read_msgpack_at(request, copy, size, i, &error), &error);
+        PROMISE(openpi_request_read_msgpack_at(request, copy, size, several, &error) == OPENPI_BAD_ARGUMENT);
+    }
     free(copy);                                        /* a request keeps nothing of the message           */
     if (good && went_well(openpi_request_sample(request, &sample, &error), &error) &&
         went_well(openpi_request_extras(request, &extras, &error), &error)) {

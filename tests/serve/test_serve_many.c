@@ -133,6 +133,183 @@ static void each_connection_has_its_prefix(void **state) {
     }
 }
 
+/* ---- several observations in one message ------------------------------------------------------------ */
+
+enum { ROBOTS = 5 };
+
+/* A list of the requests of these robots; `broken`: one of them has no state. */
+static msgpack_sbuffer list_of(int robots, int broken) {
+    msgpack_sbuffer list;
+    msgpack_packer packer;
+    msgpack_sbuffer_init(&list);
+    msgpack_packer_init(&packer, &list, msgpack_sbuffer_write);
+    msgpack_pack_array(&packer, (size_t)robots);
+    for (int r = 0; r < robots; r++) {
+        msgpack_sbuffer one = request(r, r, 0);
+        if (r == broken) {
+            size_t at = 0;
+            while (memcmp(one.data + at, "\xa5" "state", 6)) at++;
+            one.data[at + 1] = 'S';
+        }
+        msgpack_sbuffer_write(&list, one.data, one.size);
+        msgpack_sbuffer_destroy(&one);
+    }
+    return list;
+}
+
+/* The same observations as arrays with a dimension for the robots before the others. */
+static msgpack_sbuffer arrays_of(int robots) {
+    static uint8_t pictures[ROBOTS][3 * 240 * 320];
+    double states[ROBOTS][ARMS];
+    float noises[ROBOTS][NOISES];
+    const int picture[4] = {robots, 3, 240, 320}, state[2] = {robots, ARMS},
+              noise[3] = {robots, H, OPENPI_ACTION_DIM};
+    msgpack_sbuffer message;
+    msgpack_packer packer;
+    for (int r = 0; r < robots; r++) {
+        int number = 3 * r + 1;
+        for (size_t i = 0; i < sizeof *pictures; i++)
+            pictures[r][i] = (uint8_t)((size_t)(3 * number + 1) * i / 64 + (size_t)(3 * number) * 9);
+        for (int i = 0; i < ARMS; i++) states[r][i] = 0.02 * (i + 3 * number);
+        openpi_noise(9, (uint64_t)r, noises[r], NOISES);
+    }
+    msgpack_sbuffer_init(&message);
+    msgpack_packer_init(&packer, &message, msgpack_sbuffer_write);
+    msgpack_pack_map(&packer, 5);
+    pack_text(&packer, "openpi/batch");
+    msgpack_pack_int(&packer, robots);
+    pack_text(&packer, "images");
+    msgpack_pack_map(&packer, 1);
+    pack_text(&packer, "cam_high");
+    pack_array(&packer, "|u1", picture, 4, pictures, (size_t)robots * sizeof *pictures);
+    pack_text(&packer, "state");
+    pack_array(&packer, "<f8", state, 2, states, (size_t)robots * sizeof *states);
+    pack_text(&packer, "openpi/noise");
+    pack_array(&packer, "<f4", noise, 3, noises, (size_t)robots * sizeof *noises);
+    pack_text(&packer, "prompt");
+    msgpack_pack_array(&packer, (size_t)robots);
+    for (int r = 0; r < robots; r++) {
+        char prompt[100];
+        int number = 3 * r + 1;
+        snprintf(prompt, sizeof prompt, "put block %d into the box%.*s", number, number % 4 * 6,
+                 " and then close it");
+        pack_text(&packer, prompt);
+    }
+    return message;
+}
+
+/* Each robot alone, with the noise of its number. */
+static void each_alone(uint8_t expected[ROBOTS][CHUNK]) {
+    served server;
+    served_start(&server, &box, MODEL "--kept-prefixes 0");
+    int fd = greet(server.port);
+    for (int r = 0; r < ROBOTS; r++) ask_actions(fd, r, r, 0, expected[r]);
+    close(fd);
+    served_stop(&server);
+}
+
+static void ask_list(int fd, const msgpack_sbuffer *message, int robots, uint8_t expected[ROBOTS][CHUNK]) {
+    static uint8_t actions[ROBOTS][CHUNK];
+    ws_send(fd, WS_BINARY, 1, message->data, message->size);
+    take_actions(fd, actions[0], (size_t)robots * CHUNK);
+    assert_memory_equal(actions, expected, (size_t)robots * CHUNK);
+}
+
+static const uint8_t *find(const ws_frame *frame, const char *text, size_t from) {
+    size_t length = strlen(text);
+    for (size_t at = from; at + length <= frame->bytes; at++)
+        if (!memcmp(frame->data + at, text, length)) return frame->data + at;
+    fail_msg("the reply has no %s", text);
+    return NULL;
+}
+
+/* Robot `broken` has nil in its place and a sentence under its number, the others what they get alone. */
+static void ask_broken(int fd, int broken, uint8_t expected[ROBOTS][CHUNK]) {
+    msgpack_sbuffer message = list_of(ROBOTS, broken);
+    ws_frame frame = ask(fd, &message);
+    assert_int_equal(frame.opcode, WS_BINARY);
+    size_t at = (size_t)(find(&frame, "\xa7" "actions", 0) - frame.data) + 8;
+    assert_int_equal(frame.data[at++], 0x90 + ROBOTS);
+    for (int r = 0; r < ROBOTS; r++) {
+        if (r == broken) {
+            assert_int_equal(frame.data[at++], 0xc0);
+            continue;
+        }
+        const uint8_t *type = find(&frame, "\xc4\x05" "dtype", at);
+        assert_memory_equal(type - CHUNK, expected[r], CHUNK);
+        at = (size_t)(find(&frame, "\xc4\x05" "shape", at) - frame.data) + 7 + 3;
+    }
+    char number[4] = {(char)0xa1, (char)('0' + broken)};
+    find(&frame, number, (size_t)(find(&frame, "openpi/errors", at) - frame.data));
+    find(&frame, "the request has no \"state\"", at);
+    free(frame.data);
+    msgpack_sbuffer_destroy(&message);
+}
+
+/* In batches of one, of two, and beside another robot; as a list and as arrays. */
+static void observations_are_as_alone(void **state) {
+    static const char *const servers[] = {"", "--max-block 1 --kept-prefixes 2", "--max-block 2"};
+    static uint8_t expected[ROBOTS][CHUNK], actions[CHUNK];
+    (void)state;
+    each_alone(expected);
+    for (size_t s = 0; s < sizeof servers / sizeof *servers; s++) {
+        served server;
+        served_start(&server, &box, MODEL "%s", servers[s]);
+        int fd = greet(server.port), other = greet(server.port);
+        msgpack_sbuffer list = list_of(ROBOTS, -1), arrays = arrays_of(ROBOTS), one = request(2, 2, 0);
+        ws_send(other, WS_BINARY, 1, one.data, one.size);
+        ask_list(fd, &list, ROBOTS, expected);
+        ask_list(fd, &arrays, ROBOTS, expected);
+        take_actions(other, actions, CHUNK);
+        assert_memory_equal(actions, expected[2], CHUNK);
+        for (int broken = 0; broken < ROBOTS; broken += 2) ask_broken(fd, broken, expected);
+        ask_actions(fd, 1, 1, 0, actions);
+        assert_memory_equal(actions, expected[1], CHUNK);
+        msgpack_sbuffer_destroy(&list);
+        msgpack_sbuffer_destroy(&arrays);
+        msgpack_sbuffer_destroy(&one);
+        close(fd);
+        close(other);
+        served_stop(&server);
+    }
+}
+
+static void refuse_bytes(int fd, const char *bytes, size_t count, const char *part) {
+    msgpack_sbuffer message;
+    msgpack_sbuffer_init(&message);
+    msgpack_sbuffer_write(&message, bytes, count);
+    expect_sentence(fd, &message, part);
+    msgpack_sbuffer_destroy(&message);
+}
+
+#define BYTES(TEXT) TEXT, sizeof(TEXT) - 1
+
+static void bad_lists(void **state) {
+    static uint8_t expected[ROBOTS][CHUNK];
+    served server;
+    (void)state;
+    served_start(&server, &box, MODEL);
+    int fd = greet(server.port);
+    refuse_bytes(fd, BYTES("\x90"),
+                 "observations in the message's list is 0, expected a whole number from 1");
+    refuse_bytes(fd, BYTES("\x91\x01"), "observation 0 of 1: request: the message starts with byte 0x01");
+    refuse_bytes(fd, BYTES("\x92\x80\x80"), "observation 0 of 2: ");
+    refuse_bytes(fd, BYTES("\x81\xacopenpi/batch\x00"),
+                 "\"openpi/batch\" is 0, expected a whole number from 1");
+    refuse_bytes(fd, BYTES("\x81\xacopenpi/batch\xcd\x01\x01"), "is 257, expected");
+    refuse_bytes(fd, BYTES("\x81\xacopenpi/batch\xa1x"),
+                 "\"openpi/batch\" is text, expected a whole number");
+    refuse_bytes(fd, BYTES("\x82\xacopenpi/batch\x02\xa5state\x93\x01\x02\x03"),
+                 "\"state\" has 3 entries, expected 2, one for each observation");
+    refuse_bytes(fd, BYTES("\xdd\xff\xff\xff\xff"), "expected at most 65536 values");
+    each_alone(expected);
+    msgpack_sbuffer list = list_of(2, -1);
+    ask_list(fd, &list, 2, expected);
+    msgpack_sbuffer_destroy(&list);
+    close(fd);
+    served_stop(&server);
+}
+
 /* Each is one sentence, and the connection lives. */
 static void bad_values(void **state) {
     static const struct { double samples; int noises; const char *part; } cases[] = {
@@ -166,6 +343,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(chunks_are_those_of_plain_requests, open_box, close_box),
         cmocka_unit_test_setup_teardown(each_connection_has_its_prefix, open_box, close_box),
         cmocka_unit_test_setup_teardown(bad_values, open_box, close_box),
+        cmocka_unit_test_setup_teardown(observations_are_as_alone, open_box, close_box),
+        cmocka_unit_test_setup_teardown(bad_lists, open_box, close_box),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,6 +76,40 @@ static openpi_status set_field(wire_fields *fields, wire_field *field, const msg
     return OPENPI_OK;
 }
 
+static const char wire_batch_key[] = "openpi/batch";
+
+static openpi_status wrong_batch(const wire_fields *fields, const wire_field *field, int64_t entries) {
+    return report(fields->error, OPENPI_BAD_INPUT,
+                  "request: \"%s\" has %lld entries, expected %d, one for each observation: \"%s\" is %d",
+                  field->key, (long long)entries, fields->batch, wire_batch_key, fields->batch);
+}
+
+/* Where the message is of several observations and the value is a list: the entry of this one. */
+static openpi_status entry_of(const wire_fields *fields, const wire_field *field,
+                              const msgpack_object **value) {
+    const msgpack_object *list = *value;
+    if (!fields->batch || list->type != MSGPACK_OBJECT_ARRAY) return OPENPI_OK;
+    if (list->via.array.size != (uint32_t)fields->batch)
+        return wrong_batch(fields, field, list->via.array.size);
+    *value = &list->via.array.ptr[fields->index];
+    return OPENPI_OK;
+}
+
+/* Likewise of an array: what lies at this one's place along its first dimension. */
+static openpi_status part_of(const wire_fields *fields, wire_field *field) {
+    if (!fields->batch || field->kind != WIRE_ARRAY) return OPENPI_OK;
+    if (field->shape[0] != fields->batch) return wrong_batch(fields, field, field->shape[0]);
+    field->count /= fields->batch;
+    field->bytes /= (size_t)fields->batch;
+    field->data = (const char *)field->data + (size_t)fields->index * field->bytes;
+    field->rank--;
+    for (int i = 0; i < field->rank; i++) field->shape[i] = field->shape[i + 1];
+    if (field->rank) return OPENPI_OK;
+    field->kind = WIRE_NUMBER;
+    field->number = wire_element_at(field->data, field->element, 0);
+    return OPENPI_OK;
+}
+
 /* Each value of a map, and of the maps inside it, to a field. */
 static openpi_status flatten(wire_fields *fields, const msgpack_object *map, const char *prefix) {
     for (uint32_t i = 0; i < map->via.map.size; i++) {
@@ -83,8 +117,12 @@ static openpi_status flatten(wire_fields *fields, const msgpack_object *map, con
         wire_field field;
         memset(&field, 0, sizeof field);
         TRY(join_key(fields, map, i, prefix, field.key));
+        if (fields->batch && !strcmp(field.key, wire_batch_key)) continue;
         if (value->type != MSGPACK_OBJECT_MAP || wire_is_numpy(value)) {
-            TRY(set_field(fields, &field, value));
+            const msgpack_object *own = value;
+            TRY(entry_of(fields, &field, &own));
+            TRY(set_field(fields, &field, own));
+            if (own == value) TRY(part_of(fields, &field));
             TRY(add_field(fields, &field));
             continue;
         }
@@ -101,11 +139,13 @@ static openpi_status flatten(wire_fields *fields, const msgpack_object *map, con
     return OPENPI_OK;
 }
 
-static openpi_status build(const msgpack_object *root, wire_message **out, openpi_error *error) {
+/* `batch`, `index`: as wire_fields has them. */
+static openpi_status build(const msgpack_object *root, int batch, int index, wire_message **out,
+                           openpi_error *error) {
     if (wire_is_numpy(root))
         return report(error, OPENPI_BAD_INPUT,
                       "request: the message is one numpy value, expected a map of fields");
-    wire_fields all = {.error = error};
+    wire_fields all = {.error = error, .batch = batch, .index = index};
     TRY(flatten(&all, root, ""));
     size_t fields = (size_t)all.count * sizeof(wire_field),
            bytes = sizeof(wire_message) + fields + all.owned_bytes;
@@ -127,8 +167,8 @@ static openpi_status build(const msgpack_object *root, wire_message **out, openp
     return OPENPI_OK;
 }
 
-openpi_status wire_decode(const void *bytes, size_t count, wire_message **out, openpi_error *error) {
-    TRY(wire_check_bytes(bytes, count, error));
+static openpi_status decode(const void *bytes, size_t count, int batch, int index, wire_message **out,
+                            openpi_error *error) {
     msgpack_unpacked unpacked;
     msgpack_unpacked_init(&unpacked);
     size_t end = 0;
@@ -140,9 +180,93 @@ openpi_status wire_decode(const void *bytes, size_t count, wire_message **out, o
              unpacked.data.type != MSGPACK_OBJECT_MAP)
         status = report(error, OPENPI_BAD_INPUT, "request: %zu bytes that msgpack-c cannot read", count);
     else
-        status = build(&unpacked.data, out, error);
+        status = build(&unpacked.data, batch, index, out, error);
     msgpack_unpacked_destroy(&unpacked);
     return status;
+}
+
+openpi_status wire_decode(const void *bytes, size_t count, wire_message **out, openpi_error *error) {
+    TRY(wire_check_bytes(bytes, count, 0, error));
+    return decode(bytes, count, 0, 0, out, error);
+}
+
+/* ---- messages of several observations --------------------------------------------------------------- */
+
+static int is_list(const uint8_t *bytes) {
+    return (bytes[0] & 0xf0) == 0x90 || bytes[0] == 0xdc || bytes[0] == 0xdd;
+}
+
+/* The key's value in a map of checked bytes; 0: it has none. */
+static size_t find_value(const uint8_t *bytes, size_t count, const char *key) {
+    size_t at, length = strlen(key);
+    uint64_t entries = wire_entries(bytes, &at);
+    for (uint64_t i = 0; i < entries; i++) {
+        size_t value = wire_end(bytes, count, at), end = wire_end(bytes, count, value);
+        if (value - at > length && !memcmp(bytes + value - length, key, length) &&
+            value - at - length <= 2)
+            return value;
+        at = end;
+    }
+    return 0;
+}
+
+static openpi_status wrong_number(const char *what, double found, openpi_error *error) {
+    return report(error, OPENPI_BAD_INPUT, "request: %s is %g, expected a whole number from 1 to %d", what,
+                  found, WIRE_MAX_OBSERVATIONS);
+}
+
+/* Any of msgpack's integers and floats, or a numpy scalar. */
+static openpi_status read_batch(const uint8_t *bytes, size_t count, size_t at, int *observations,
+                                openpi_error *error) {
+    wire_field field = {.key = "openpi/batch"};
+    msgpack_unpacked unpacked;
+    msgpack_unpacked_init(&unpacked);
+    wire_fields one = {.error = error};
+    msgpack_unpack_return result = msgpack_unpack_next(&unpacked, (const char *)bytes, count, &at);
+    openpi_status status = OPENPI_OK;
+    if (result == MSGPACK_UNPACK_NOMEM_ERROR)
+        status = report(error, OPENPI_NO_MEMORY, "out of memory: decoding a request of %zu bytes", count);
+    else status = set_field(&one, &field, &unpacked.data);
+    msgpack_unpacked_destroy(&unpacked);
+    if (status != OPENPI_OK) return status;
+    if (field.kind != WIRE_NUMBER) return wire_refuse(&field, "a whole number", error);
+    if (!(field.number >= 1 && field.number <= WIRE_MAX_OBSERVATIONS &&
+          field.number == (double)(int)field.number))
+        return wrong_number("\"openpi/batch\"", field.number, error);
+    *observations = (int)field.number;
+    return OPENPI_OK;
+}
+
+openpi_status wire_observations(const void *bytes, size_t count, int *observations, openpi_error *error) {
+    size_t at;
+    TRY(wire_check_bytes(bytes, count, 1, error));
+    *observations = 0;
+    if (!is_list(bytes)) {
+        at = find_value(bytes, count, wire_batch_key);
+        return at ? read_batch(bytes, count, at, observations, error) : OPENPI_OK;
+    }
+    uint64_t entries = wire_entries(bytes, &at);
+    if (entries < 1 || entries > WIRE_MAX_OBSERVATIONS)
+        return wrong_number("the number of observations in the message's list", (double)entries, error);
+    *observations = (int)entries;
+    return OPENPI_OK;
+}
+
+openpi_status wire_decode_at(const void *bytes, size_t count, int index, wire_message **out,
+                             openpi_error *error) {
+    int observations;
+    const uint8_t *all = bytes;
+    TRY(wire_observations(bytes, count, &observations, error));
+    if (index < 0 || index >= observations)
+        return report(error, OPENPI_BAD_ARGUMENT, "request: observation %d of a message of %d", index,
+                      observations);
+    if (!is_list(all)) return decode(bytes, count, observations, index, out, error);
+    size_t begin;
+    wire_entries(all, &begin);
+    for (int i = 0; i < index; i++) begin = wire_end(all, count, begin);
+    size_t end = wire_end(all, count, begin);
+    TRY(wire_check_bytes(all + begin, end - begin, 0, error));
+    return decode(all + begin, end - begin, 0, 0, out, error);
 }
 
 openpi_status wire_from_fields(const openpi_field *given, int count, wire_message **out,

@@ -33,6 +33,7 @@ enum {
     WIRE_MAX_VALUES = 1 << 16,   /* keys, values and list elements of the whole message */
     WIRE_KEY_BYTES = 128,        /* a joined key with its NUL */
     WIRE_RANK = 8,
+    WIRE_MAX_OBSERVATIONS = OPENPI_MAX_OBSERVATIONS,
 };
 
 typedef enum wire_kind {
@@ -73,6 +74,12 @@ typedef struct wire_message wire_message;
 
 /* `bytes` must outlive the message: text and arrays point into them. */
 openpi_status wire_decode(const void *bytes, size_t count, wire_message **out, openpi_error *error);
+/* How many observations the message is of: a list of maps, or one map with "openpi/batch", whose arrays and
+ * lists have one entry for each; *observations 0: one map without it. At most WIRE_MAX_OBSERVATIONS. */
+openpi_status wire_observations(const void *bytes, size_t count, int *observations, openpi_error *error);
+/* Observation `index` of such a message, as wire_decode. */
+openpi_status wire_decode_at(const void *bytes, size_t count, int index, wire_message **out,
+                             openpi_error *error);
 /* A message of fields[count] that lie in memory: what their pointers lead to must outlive it. */
 openpi_status wire_from_fields(const openpi_field *fields, int count, wire_message **out,
                                openpi_error *error);

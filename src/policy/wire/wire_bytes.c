@@ -109,7 +109,25 @@ const char *wire_file_kind(const void *bytes, size_t count) {
     return NULL;
 }
 
-openpi_status wire_check_bytes(const uint8_t *bytes, size_t count, openpi_error *error) {
+uint64_t wire_entries(const uint8_t *bytes, size_t *first) {
+    int wide = bytes[0] == 0xdc || bytes[0] == 0xde ? 2 : bytes[0] >= 0xdc ? 4 : 0;
+    uint64_t entries = wide ? 0 : bytes[0] & 15;
+    for (int i = 1; i <= wide; i++) entries = entries << 8 | bytes[i];
+    *first = (size_t)wide + 1;
+    return entries;
+}
+
+size_t wire_end(const uint8_t *bytes, size_t count, size_t at) {
+    walk walk = {.bytes = bytes, .count = count, .at = at};
+    walk_value(&walk, 0);
+    return walk.at;
+}
+
+static int is_map(uint8_t tag) { return (tag >= 0x80 && tag <= 0x8f) || tag == 0xde || tag == 0xdf; }
+
+static int is_list(uint8_t tag) { return (tag >= 0x90 && tag <= 0x9f) || tag == 0xdc || tag == 0xdd; }
+
+openpi_status wire_check_bytes(const uint8_t *bytes, size_t count, int list, openpi_error *error) {
     if (count > WIRE_MAX_BYTES)
         return report(error, OPENPI_BAD_INPUT, "request: %zu bytes, expected at most %d", count,
                       WIRE_MAX_BYTES);
@@ -117,12 +135,13 @@ openpi_status wire_check_bytes(const uint8_t *bytes, size_t count, openpi_error 
         return report(error, OPENPI_BAD_INPUT, "request: an empty message, expected a map of msgpack");
     uint8_t tag = bytes[0];
     const char *file = tag == '{' && count > 1 ? "JSON text" : wire_file_kind(bytes, count);
-    if (file || !((tag >= 0x80 && tag <= 0x8f) || tag == 0xde || tag == 0xdf))
+    list = list && is_list(tag);
+    if (file || (!is_map(tag) && !list))
         return report(error, OPENPI_BAD_INPUT,
                       "request: the message starts with byte 0x%02x, expected a map of msgpack%s%s", tag,
                       file ? "; it is " : "", file ? file : "");
     walk walk = {.bytes = bytes, .count = count, .error = error};
-    TRY(walk_value(&walk, 0));
+    TRY(walk_value(&walk, -list));
     if (walk.at != count)
         return report(error, OPENPI_BAD_INPUT, "request: %zu bytes follow the message's map, expected none",
                       count - walk.at);

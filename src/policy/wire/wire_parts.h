@@ -6,8 +6,12 @@
 
 #include "policy/wire/wire.h"
 
-/* The raw bytes against the limits of wire.h. Allocates nothing. */
-openpi_status wire_check_bytes(const uint8_t *bytes, size_t count, openpi_error *error);
+/* The raw bytes against the limits of wire.h. Allocates nothing. `list`: 1, a list of messages may come. */
+openpi_status wire_check_bytes(const uint8_t *bytes, size_t count, int list, openpi_error *error);
+/* Checked bytes: the entries of the map or list that they are, and where the first begins; where the value
+ * ends that begins at `at`. */
+uint64_t wire_entries(const uint8_t *bytes, size_t *first);
+size_t wire_end(const uint8_t *bytes, size_t count, size_t at);
 
 /* A message's fields and the memory that they own. The walk over the values runs twice: once to check
  * everything and to measure (`fields` NULL), once to fill. */
@@ -17,6 +21,8 @@ typedef struct wire_fields {
     char *owned;                 /* 8-byte aligned                                                          */
     size_t owned_bytes;
     openpi_error *error;
+    int batch, index;            /* arrays and lists have `batch` entries, of which `index` is taken; 0: they
+                                    are one observation's                                                  */
 } wire_fields;
 
 /* "a JPEG file": what bytes begin like; NULL: nothing that is known. */

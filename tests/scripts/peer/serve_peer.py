@@ -96,6 +96,28 @@ assert first["rtc"] == {"applied": False, "delay": 0} and second["rtc"] == follo
 assert np.array_equal(first["actions"], expected) and not np.array_equal(second["actions"], expected)
 own._ws.close()
 
+# Several chunks of one observation, and several observations of one message: those of requests one by one.
+several = policy.infer(fixed | {"openpi/samples": 3, "openpi/noise": np.stack([noise, -noise, noise])})["actions"]
+assert several.shape == (3, *shape) and np.array_equal(several[0], expected) and np.array_equal(several[2], expected)
+assert np.array_equal(several[1], policy.infer(fixed | {"openpi/noise": -noise})["actions"])
+others = [fixed, observation() | {"openpi/noise": noise}, fixed | {"openpi/noise": -noise}]
+alone = np.stack([policy.infer(one)["actions"] for one in others])
+assert np.array_equal(policy.infer(others)["actions"], alone)
+
+
+def stack(maps):
+    first = maps[0]
+    if isinstance(first, dict):
+        return {key: stack([one[key] for one in maps]) for key in first}
+    return np.stack(maps) if isinstance(first, np.ndarray) else list(maps)
+
+
+assert np.array_equal(policy.infer(stack(others) | {"openpi/batch": np.int64(3)})["actions"], alone)
+reply = policy.infer([fixed, {"prompt": "no picture"}, others[2]])
+assert reply["actions"][1] is None and list(reply["openpi/errors"]) == ["1"], reply["openpi/errors"]
+assert np.array_equal(reply["actions"][0], expected) and np.array_equal(reply["actions"][2], alone[2])
+assert np.array_equal(policy.infer(fixed)["actions"], expected)  # what the next chunk follows on from
+
 # A chunk, action by action; the reply to real-time chunking has no other array.
 broker = action_chunk_broker.ActionChunkBroker(policy, action_horizon=shape[0])
 for step in range(shape[0]):
