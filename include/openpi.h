@@ -398,6 +398,21 @@ typedef struct openpi_engine_info {
 OPENPI_API openpi_status openpi_engine_get_info(const openpi_engine *engine, openpi_engine_info *info,
                                                 openpi_error *error);
 
+/* Other weights in the place of tensors[count], float32 arrays by the name and of the shape that the
+ * checkpoint has them with ("model." of LeRobot's is left out). They are packed beside the calls that run,
+ * and all of them are put in place between two calls, so each call has either the weights before or those
+ * after. Where a matrix is packed of several tensors (q, k and v; gate and up) all of them are given.
+ * Sessions and their recordings stay valid; a prefix that was kept is computed again, and
+ * openpi_session_denoise refuses it. checkpoint_hash becomes another one. On any thread; updates of several
+ * threads follow each other. On failure the weights are as before, but where the device is lost.
+ *   OPENPI_BAD_ARGUMENT  a shape or type, a tensor twice, or one without those that it is packed with
+ *   OPENPI_NOT_FOUND     the checkpoint has no such tensor
+ *   OPENPI_BAD_INPUT     a NaN or an infinity
+ *   OPENPI_UNSUPPORTED   weights of a plan (w8) */
+struct openpi_field;
+OPENPI_API openpi_status openpi_engine_update(openpi_engine *engine, const struct openpi_field *tensors,
+                                              int count, openpi_error *error);
+
 /* What loading found that changes actions and is no error, such as an older step of an unfinished training
  * run: sentence 0, 1, …; NULL after the last. *warning (may be NULL) becomes 1 where actions may not be what
  * the user expects, else 0. A program shows them to its user. The string is the engine's and valid until it

@@ -250,6 +250,9 @@ openpi_engine *engine_new(void) {
     openpi_engine *e = calloc(1, sizeof *e);
     if (!e) return NULL;
     atomic_init(&e->users, 1);
+    pthread_mutex_init(&e->update_lock, NULL);
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->changed, NULL);
     e->process = getpid();
     return e;
 }
@@ -326,7 +329,10 @@ openpi_status openpi_engine_get_info(const openpi_engine *e, openpi_engine_info 
         own.w8_bound = worst->limit;
         snprintf(own.w8_measure, sizeof own.w8_measure, "%s", worst->what);
     }
+    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&e->lock;          /* an update may change it     */
+    pthread_mutex_lock(lock);
     snprintf(own.checkpoint_hash, sizeof own.checkpoint_hash, "%s", e->identity);
+    pthread_mutex_unlock(lock);
     switches_write(e->off, own.without, sizeof own.without);
     if (e->tuning) snprintf(own.table, sizeof own.table, "%s", e->tuning->source);
     if (e->model->tuning) snprintf(own.table_ignored, sizeof own.table_ignored, "%s", e->tuning->ignored);

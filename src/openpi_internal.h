@@ -2,6 +2,7 @@
 #ifndef OPENPI_INTERNAL_H
 #define OPENPI_INTERNAL_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include <jansson.h>
@@ -24,11 +25,21 @@ struct openpi_engine {
     atomic_int users;                    /* its opener and its sessions: the last to close frees all       */
     long process;                        /* id of the process that opened it                               */
     char identity[IDENTITY_TEXT];        /* which weights these are                                        */
+    pthread_mutex_t update_lock;         /* one update at a time has it                                    */
+    pthread_mutex_t lock;                /* guards what follows                                            */
+    pthread_cond_t changed;
+    int running, updating;               /* calls of sessions; 1: weights are being replaced               */
+    uint64_t version;                    /* updates so far                                                 */
 };
+
+/* engine_update.c: a session's call is between these two, and sees one version of the weights. */
+void engine_enter(openpi_engine *engine);
+void engine_leave(openpi_engine *engine);
 
 /* Whose prefix is in the cache: what a later call is compared with, besides the inputs themselves. */
 typedef struct kept_prefix {
     int batch, chunks;                   /* batch 0: there is none                                         */
+    uint64_t version;                    /* which weights it was computed with                             */
     int has_state;                       /* 1: the state token's K and V are there, too                    */
     openpi_pixels pixels;
     uint8_t mask[OPENPI_MAX_BATCH][OPENPI_CAMERAS];
@@ -52,6 +63,7 @@ struct openpi_session {
     openpi_rtc rtc[OPENPI_MAX_BATCH];    /* the same, defaults resolved                                    */
     call_counts last;                    /* of the newest call                                             */
     kept_prefix kept;
+    uint64_t version;                    /* which weights its schedule was computed with                   */
     uint64_t runs, prefixes_kept;
     openpi_observer observer;
     void *observer_user;

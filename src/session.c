@@ -154,7 +154,12 @@ openpi_status session_create(openpi_engine *engine, const openpi_session_options
     if (!s) return report_no_memory(error, sizeof *s, "the session");
     if (engine) atomic_fetch_add(&engine->users, 1);
     openpi_status status = draft(engine, options, state_every_step, s, error);
-    if (status == OPENPI_OK) status = take_memory(s, error);
+    if (status == OPENPI_OK) {
+        engine_enter(engine);
+        s->version = engine->version;
+        status = take_memory(s, error);
+        engine_leave(engine);
+    }
     if (status != OPENPI_OK) {
         openpi_session_close(s);
         return status;

@@ -289,7 +289,10 @@ static openpi_status run_plan(openpi_session *s, plan *plan, call_kinds *kinds, 
 /* All of it but tokens and pictures, which are in the inputs. */
 static void keep_prefix(openpi_session *s, const given_call *call) {
     kept_prefix *kept = &s->kept;
-    *kept = (kept_prefix){.batch = call->batch, .chunks = call->chunks, .pixels = s->samples[0].pixels};
+    *kept = (kept_prefix){.batch = call->batch,
+                          .chunks = call->chunks,
+                          .version = s->engine->version,
+                          .pixels = s->samples[0].pixels};
     for (int b = 0; b < call->batch; b++) {
         memcpy(kept->mask[b], s->samples[b].image_mask, sizeof kept->mask[b]);
         kept->tokens[b] = s->samples[b].token_count;
@@ -314,6 +317,7 @@ static int is_kept(const openpi_session *s, const given_call *call) {
     const kept_prefix *kept = &s->kept;
     const int32_t *ids = s->in.tables.ids;
     if (!s->options.parts || s->observer || s->on_run || !plan_on(s->plan, SWITCH_BATCHED_VISION)) return 0;
+    if (kept->version != s->engine->version) return 0;
     if (kept->batch != call->batch || kept->chunks != call->chunks || kept->pixels != s->samples[0].pixels)
         return 0;
     for (int b = 0; b < call->batch; b++) {
@@ -421,28 +425,51 @@ static openpi_status run_whole(openpi_session *s, plan *plan, call_kinds *kinds,
     return OPENPI_OK;
 }
 
-static openpi_status begin_call(const openpi_session *s, const char *doing, const openpi_timing *timing,
+/* What a session has computed of the weights, where they are others now. */
+static openpi_status renew_schedule(openpi_session *s, openpi_error *error) {
+    device *device = s->engine->device;
+    if (s->version == s->engine->version) return OPENPI_OK;
+    TRY(device->backend->run(device, plan_setup(s->plan), s->work, NULL, error));
+    for (int kind = 0; kind < PLAN_KINDS; kind++)
+        if (s->more_plans[kind])
+            TRY(device->backend->run(device, plan_setup(s->more_plans[kind]), s->work, NULL, error));
+    s->version = s->engine->version;
+    return OPENPI_OK;
+}
+
+/* On success the call is let in, and leave() has to follow. */
+static openpi_status begin_call(openpi_session *s, const char *doing, const openpi_timing *timing,
                                 openpi_error *error) {
     if (!s) return report(error, OPENPI_BAD_ARGUMENT, "%s: the session is NULL", doing);
     TRY(engine_check_process(s->engine, doing, error));
-    return BOUNDARY_CHECK(openpi_timing, timing, error);
+    TRY(BOUNDARY_CHECK(openpi_timing, timing, error));
+    engine_enter(s->engine);
+    openpi_status status = renew_schedule(s, error);
+    if (status != OPENPI_OK) engine_leave(s->engine);
+    return status;
 }
 
 /* The same where the session must have been created with parts. */
-static openpi_status begin_part(const openpi_session *s, const char *doing, const openpi_timing *timing,
+static openpi_status begin_part(openpi_session *s, const char *doing, const openpi_timing *timing,
                                 openpi_error *error) {
-    TRY(begin_call(s, doing, timing, error));
-    if (s->options.parts) return OPENPI_OK;
-    return report(error, OPENPI_BAD_ARGUMENT, "%s: the session was created without the option parts", doing);
+    if (s && !s->options.parts)
+        return report(error, OPENPI_BAD_ARGUMENT, "%s: the session was created without the option parts",
+                      doing);
+    return begin_call(s, doing, timing, error);
 }
 
-openpi_status openpi_session_run_rtc(openpi_session *s, const openpi_sample *samples, const openpi_rtc *rtc,
+/* A call that begin_call has let in has ended. */
+static openpi_status leave(openpi_session *s, openpi_status status) {
+    engine_leave(s->engine);
+    return status;
+}
+
+static openpi_status run_rtc(openpi_session *s, const openpi_sample *samples, const openpi_rtc *rtc,
                                      int batch, const float *noise, float *actions, openpi_timing *timing,
                                      openpi_error *error) {
     given_call call = {samples, rtc, batch, 1, noise, actions, timing};
     openpi_timing t = OPENPI_TIMING_INIT;
     double start = clock_ms();
-    TRY(begin_call(s, "session run", timing, error));
     if (!actions && samples) return report(error, OPENPI_BAD_ARGUMENT, "session run: actions is NULL");
     TRY(take_call(s, &call, error));
     plan_kind kind = chunking_plan(s->rtc, batch);
@@ -459,19 +486,25 @@ openpi_status openpi_session_run_rtc(openpi_session *s, const openpi_sample *sam
     return OPENPI_OK;
 }
 
+openpi_status openpi_session_run_rtc(openpi_session *s, const openpi_sample *samples, const openpi_rtc *rtc,
+                                     int batch, const float *noise, float *actions, openpi_timing *timing,
+                                     openpi_error *error) {
+    TRY(begin_call(s, "session run", timing, error));
+    return leave(s, run_rtc(s, samples, rtc, batch, noise, actions, timing, error));
+}
+
 openpi_status openpi_session_run(openpi_session *s, const openpi_sample *samples, int batch,
                                  const float *noise, float *actions, openpi_timing *timing,
                                  openpi_error *error) {
     return openpi_session_run_rtc(s, samples, NULL, batch, noise, actions, timing, error);
 }
 
-openpi_status openpi_session_run_many(openpi_session *s, const openpi_sample *samples, int batch, int chunks,
+static openpi_status make_run_many(openpi_session *s, const openpi_sample *samples, int batch, int chunks,
                                       const float *noise, float *actions, openpi_timing *timing,
                                       openpi_error *error) {
     given_call call = {samples, NULL, batch, chunks, noise, actions, timing};
     openpi_timing t = OPENPI_TIMING_INIT;
     double start = clock_ms();
-    TRY(begin_part(s, "session run", timing, error));
     if (!actions && samples) return report(error, OPENPI_BAD_ARGUMENT, "session run: actions is NULL");
     TRY(take_call(s, &call, error));
     if (is_kept(s, &call))
@@ -484,12 +517,18 @@ openpi_status openpi_session_run_many(openpi_session *s, const openpi_sample *sa
     return OPENPI_OK;
 }
 
-openpi_status openpi_session_prefix(openpi_session *s, const openpi_sample *samples, int batch, int chunks,
+openpi_status openpi_session_run_many(openpi_session *s, const openpi_sample *samples, int batch, int chunks,
+                                      const float *noise, float *actions, openpi_timing *timing,
+                                      openpi_error *error) {
+    TRY(begin_part(s, "session run", timing, error));
+    return leave(s, make_run_many(s, samples, batch, chunks, noise, actions, timing, error));
+}
+
+static openpi_status make_prefix(openpi_session *s, const openpi_sample *samples, int batch, int chunks,
                                     openpi_timing *timing, openpi_error *error) {
     given_call call = {samples, NULL, batch, chunks, NULL, NULL, timing};
     openpi_timing t = OPENPI_TIMING_INIT;
     double start = clock_ms();
-    TRY(begin_part(s, "session prefix", timing, error));
     TRY(take_call(s, &call, error));
     if (is_kept(s, &call)) {
         fill_states(s, batch, chunks);
@@ -500,6 +539,12 @@ openpi_status openpi_session_prefix(openpi_session *s, const openpi_sample *samp
     }
     end_call(start, &t, timing);
     return OPENPI_OK;
+}
+
+openpi_status openpi_session_prefix(openpi_session *s, const openpi_sample *samples, int batch, int chunks,
+                                    openpi_timing *timing, openpi_error *error) {
+    TRY(begin_part(s, "session prefix", timing, error));
+    return leave(s, make_prefix(s, samples, batch, chunks, timing, error));
 }
 
 static openpi_status check_steps(const openpi_session *s, const float *x, int count, int from, int to,
@@ -513,6 +558,10 @@ static openpi_status check_steps(const openpi_session *s, const float *x, int co
     if (!chunks)
         return report(error, OPENPI_BAD_ARGUMENT,
                       "session denoise: there is no prefix, expected openpi_session_prefix before it");
+    if (s->kept.version != s->engine->version)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "session denoise: the engine's weights have changed since the prefix was computed, "
+                      "expected openpi_session_prefix before it");
     if (count != chunks)
         return report(error, OPENPI_BAD_ARGUMENT,
                       "session denoise: x has %d chunks, expected %d: the prefix is of %d samples with %d "
@@ -523,11 +572,10 @@ static openpi_status check_steps(const openpi_session *s, const float *x, int co
     return OPENPI_OK;
 }
 
-openpi_status openpi_session_denoise(openpi_session *s, float *x, int count, int from, int to,
+static openpi_status make_denoise(openpi_session *s, float *x, int count, int from, int to,
                                      openpi_timing *timing, openpi_error *error) {
     openpi_timing t = OPENPI_TIMING_INIT;
     double start = clock_ms();
-    TRY(begin_part(s, "session denoise", timing, error));
     TRY(check_steps(s, x, count, from, to, error));
     if (from && s->plan->state_token && !s->kept.has_state) {      /* its K and V come with step 0          */
         fill_noise(s, count, x);
@@ -539,4 +587,10 @@ openpi_status openpi_session_denoise(openpi_session *s, float *x, int count, int
     TRY(copy_actions(s, count, x, error));
     end_call(start, &t, timing);
     return OPENPI_OK;
+}
+
+openpi_status openpi_session_denoise(openpi_session *s, float *x, int count, int from, int to,
+                                     openpi_timing *timing, openpi_error *error) {
+    TRY(begin_part(s, "session denoise", timing, error));
+    return leave(s, make_denoise(s, x, count, from, to, timing, error));
 }

@@ -33,21 +33,25 @@ static void row_task(void *argument, int o, int worker) {
     p->out->bias[o] = (float)bias;
 }
 
-openpi_status merged_make(const tensors *tensors, int width, pool *pool, merged *out, openpi_error *error) {
+const char *const merged_names[MERGED_PARTS] = {"action_time_mlp_in.weight", "action_time_mlp_in.bias",
+                                                "action_in_proj.weight", "action_in_proj.bias"};
+
+openpi_status merged_make(const tensor *const parts[MERGED_PARTS], int width, pool *pool, merged *out,
+                          openpi_error *error) {
     size_t w = (size_t)width, threads = (size_t)pool_threads(pool), floats = 2 * w * (K + 1) + threads * w;
     float *block = malloc(floats * sizeof *block);
     if (!block) return report_no_memory(error, floats * sizeof *block, "merging π0's action matrices");
     *out = (merged){block, block + w * K, block};
     float *in = out->bias + w, *in_bias = in + w * K;
-    product p = {tensors_find(tensors, "action_time_mlp_in.weight"),
-                 tensors_find(tensors, "action_time_mlp_in.bias"),
+    product p = {parts[0],
+                 parts[1],
                  in,
                  in_bias,
                  in_bias + w,
                  width,
                  out};
-    tensor_read_f32(tensors_find(tensors, "action_in_proj.weight"), 0, (int64_t)(w * K), in);
-    tensor_read_f32(tensors_find(tensors, "action_in_proj.bias"), 0, width, in_bias);
+    tensor_read_f32(parts[2], 0, (int64_t)(w * K), in);
+    tensor_read_f32(parts[3], 0, width, in_bias);
     pool_run(pool, row_task, &p, width);
     return OPENPI_OK;
 }

@@ -14,8 +14,12 @@ typedef struct merged {
     void *block;
 } merged;
 
+/* What it is made of: W_in, b_in, A and b_A. */
+enum { MERGED_PARTS = 4 };
+extern const char *const merged_names[MERGED_PARTS];
 /* After a failure there is nothing to free. */
-openpi_status merged_make(const tensors *tensors, int width, pool *pool, merged *out, openpi_error *error);
+openpi_status merged_make(const tensor *const parts[MERGED_PARTS], int width, pool *pool, merged *out,
+                          openpi_error *error);
 void merged_free(merged *merged);
 
 #endif

@@ -1,6 +1,7 @@
 /* A model on a device: dimensions and packed weights, under the names of the field.
  *
- * Everything below lives in one device block, laid out by weights.c; nothing changes after model_load.
+ * Everything below lives in one device block, laid out by weights.c; after model_load only model_update_apply
+ * changes it.
  * Shapes are [outputs, inputs] as in the checkpoint. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
@@ -94,6 +95,16 @@ openpi_status model_measure(const checkpoint *checkpoint, device *device, model_
 openpi_status model_load_beside(const model *base, model_types types, pool *pool, load_progress progress,
                                 void *progress_user, model **out, openpi_error *error);
 void model_close(model *model);
+
+/* Other weights in the places of those that the model has, so that plans and recordings stay valid.
+ * model_update_make packs given[count], tensors in memory under names of the checkpoint, into memory of their
+ * own; model_update_apply copies them, while nothing runs on the model. The checkpoint's files may be closed:
+ * a weight that is packed with others comes with all of them, else OPENPI_BAD_ARGUMENT. */
+typedef struct model_update model_update;
+openpi_status model_update_make(const model *model, const tensor *given, int count, pool *pool,
+                                model_update **out, openpi_error *error);
+openpi_status model_update_apply(model_update *update, openpi_error *error);
+void model_update_close(model_update *update);
 
 /* block_weights.c: of a model whose layers are laid out, the blocks' view of them. */
 void model_fill_blocks(model *model);

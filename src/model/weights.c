@@ -35,11 +35,15 @@ typedef struct loader {
     int layer;
     scaling by_row, by_column;             /* the next matrix's alone                                       */
     merged merged;                         /* π0's, where they are merged                                   */
+    const tensor *given;                   /* [given_count] in place of the checkpoint's of their names     */
+    int given_count;
 } loader;
 
 static int on(const loader *l, op_switch which) { return !switch_off(l->model->off, which); }
 
 static const tensor *find(const loader *l, const char *name) {
+    for (int i = 0; i < l->given_count; i++)
+        if (!strcmp(l->given[i].name, name)) return &l->given[i];
     return tensors_find(l->model->checkpoint->tensors, name);
 }
 
@@ -355,7 +359,7 @@ static void lay_out_heads(loader *l) {
  * whole. */
 static void lay_out_embedding(loader *l) {
     model *m = l->model;
-    const tensor *t = m->checkpoint->embedding;
+    const tensor *t = find(l, m->checkpoint->embedding->name);
     int vocab = m->dims.vocab, width = m->dims.width;
     weight_type type = weights_of(formats_embedding(&m->types), tensor_is_bf16(t));
     m->embedding = (matrix){.n = vocab, .k = width, .type = type, .form = MATRIX_PLAIN, .raw = 1};
@@ -425,6 +429,12 @@ static dtype read_as(const model_types *types) {
     return bf16 ? DTYPE_BF16 : DTYPE_F32;
 }
 
+static openpi_status merge(loader *l, pool *pool, openpi_error *error) {
+    const tensor *parts[MERGED_PARTS];
+    for (int i = 0; i < MERGED_PARTS; i++) parts[i] = find(l, merged_names[i]);
+    return merged_make(parts, l->model->dims.expert_width, pool, &l->merged, error);
+}
+
 static openpi_status load(loader *l, pool *pool, load_progress progress, void *user, openpi_error *error) {
     model *m = l->model;
     m->matrix_count = l->place;
@@ -434,7 +444,7 @@ static openpi_status load(loader *l, pool *pool, load_progress progress, void *u
     if (!m->matrices || !l->matrices || !l->vectors)
         return report_no_memory(error, (size_t)l->matrix_count * sizeof *l->matrices, "the list of weights");
     TRY(tensors_stage(m->checkpoint->tensors, 0, pool, error));
-    if (is_merged(l)) TRY(merged_make(m->checkpoint->tensors, m->dims.expert_width, pool, &l->merged, error));
+    if (is_merged(l)) TRY(merge(l, pool, error));
     TRY(m->device->backend->allocate(m->device, m->own_bytes, "the model's weights", &m->block, error));
     l->arena.base = m->block;
     lay_out(l);
@@ -532,6 +542,171 @@ openpi_status model_load_beside(const model *base, model_types types, pool *pool
                                 void *progress_user, model **out, openpi_error *error) {
     return load_model(base->checkpoint, base->device, types, base->off, base, pool, progress, progress_user,
                       out, error);
+}
+
+/* ---- other weights in the same places ------------------------------------------------------------------ */
+
+typedef struct update_copy {
+    char *to, *from;
+    size_t bytes;
+} update_copy;
+
+/* Packed weights that wait beside those that they replace. */
+struct model_update {
+    const model *model;
+    loader loader;                         /* over the model's own block                                   */
+    void *block;                           /* device memory: the new ones, one after the other             */
+    update_copy *copies;                   /* [count]                                                      */
+    int count;
+};
+
+static int is_given(const loader *l, const tensor *t) {
+    return t >= l->given && t < l->given + l->given_count;
+}
+
+/* 1: they are given, all of them or none. */
+static openpi_status look_given(const loader *l, const tensor *const *parts, int count, int *given,
+                                openpi_error *error) {
+    const tensor *there = NULL, *missing = NULL;
+    for (int i = 0; i < count; i++) {
+        if (is_given(l, parts[i])) there = parts[i];
+        else missing = parts[i];
+    }
+    *given = there != NULL;
+    if (!there || !missing) return OPENPI_OK;
+    return report(error, OPENPI_BAD_ARGUMENT,
+                  "engine update: there is %s without %s, expected both: they are packed as one", there->name,
+                  missing->name);
+}
+
+static openpi_status look_merged(const loader *l, int *given, openpi_error *error) {
+    const tensor *parts[MERGED_PARTS];
+    *given = 0;
+    if (!is_merged(l)) return OPENPI_OK;
+    for (int i = 0; i < MERGED_PARTS; i++) parts[i] = find(l, merged_names[i]);
+    return look_given(l, parts, MERGED_PARTS, given, error);
+}
+
+/* What will be packed at *place gets another place until then. */
+static void stage_apart(model_update *u, arena *own, void **place, size_t bytes) {
+    if (!bytes) return;
+    char *to = *place;
+    *place = arena_take(own, bytes);
+    u->copies[u->count++] = (update_copy){to, *place, bytes};
+}
+
+static openpi_status choose_vectors(model_update *u, int merged, arena *own, openpi_error *error) {
+    loader *l = &u->loader;
+    int count = 0, given;
+    for (int i = 0; i < l->vector_count; i++) {
+        vector_job job = l->vectors[i];
+        TRY(look_given(l, job.parts, job.part_count, &given, error));
+        if (!given && (!merged || job.part_count)) continue;
+        stage_apart(u, own, &job.to, (size_t)job.count * sizeof(float));
+        l->vectors[count++] = job;
+    }
+    l->vector_count = count;
+    return OPENPI_OK;
+}
+
+static openpi_status choose_matrices(model_update *u, int merged, arena *own, openpi_error *error) {
+    loader *l = &u->loader;
+    device *device = u->model->device;
+    int count = 0, given;
+    for (int i = 0; i < l->matrix_count; i++) {
+        matrix_job job = l->matrices[i];
+        const matrix *m = job.matrix;
+        size_t groups = (size_t)weight_groups(&weight_formats[m->type], m->k);
+        TRY(look_given(l, job.parts, job.part_count, &given, error));
+        if (!given && (!merged || job.part_count)) continue;
+        stage_apart(u, own, &job.to, device->backend->matrix_bytes(device, m));
+        stage_apart(u, own, &job.scales_to, (size_t)m->n * groups * sizeof *m->scales);
+        l->matrices[count++] = job;
+    }
+    l->matrix_count = count;
+    return OPENPI_OK;
+}
+
+/* From places that were only measured to memory. */
+static void move_places(model_update *u) {
+    loader *l = &u->loader;
+    ptrdiff_t by = (char *)u->block - FIRST_PLACE;
+    for (int i = 0; i < u->count; i++) u->copies[i].from += by;
+    for (int i = 0; i < l->vector_count; i++) l->vectors[i].to = (char *)l->vectors[i].to + by;
+    for (int i = 0; i < l->matrix_count; i++) {
+        matrix_job *job = &l->matrices[i];
+        job->to = (char *)job->to + by;
+        if (job->scales_to) job->scales_to = (char *)job->scales_to + by;
+    }
+}
+
+static openpi_status list_jobs(model_update *u, openpi_error *error) {
+    loader *l = &u->loader;
+    const model *m = u->model;
+    TRY(measure(l, m->checkpoint, m->device, m->types, m->off, error));
+    l->matrices = calloc((size_t)l->matrix_count, sizeof *l->matrices);
+    l->vectors = calloc((size_t)l->vector_count, sizeof *l->vectors);
+    u->copies = calloc(2 * (size_t)l->matrix_count + (size_t)l->vector_count, sizeof *u->copies);
+    if (!l->matrices || !l->vectors || !u->copies)
+        return report_no_memory(error, (size_t)l->matrix_count * sizeof *l->matrices, "the list of weights");
+    l->arena.base = m->block;
+    return OPENPI_OK;
+}
+
+static openpi_status pack_update(model_update *u, pool *pool, openpi_error *error) {
+    loader *l = &u->loader;
+    device *device = u->model->device;
+    arena own = {.base = FIRST_PLACE};
+    atomic_int damaged = 0;
+    int merged;
+    TRY(list_jobs(u, error));
+    TRY(look_merged(l, &merged, error));
+    if (merged) TRY(merge(l, pool, error));
+    lay_out(l);
+    TRY(choose_vectors(u, merged, &own, error));
+    TRY(choose_matrices(u, merged, &own, error));
+    TRY(device->backend->allocate(device, own.used ? own.used : 1, "weights that change", &u->block, error));
+    move_places(u);
+    TRY(pack_vectors(device, l->vectors, l->vector_count, &damaged, error));
+    TRY(pack_matrices(device, l->matrices, l->matrix_count, pool, NULL, NULL, &damaged, error));
+    if (!atomic_load(&damaged)) return OPENPI_OK;
+    return report(error, OPENPI_BAD_INPUT,
+                  "engine update: a weight is NaN, infinite or too large for the model's format");
+}
+
+openpi_status model_update_make(const model *model, const tensor *given, int count, pool *pool,
+                                model_update **out, openpi_error *error) {
+    model_update *u = calloc(1, sizeof *u);
+    if (!u) return report_no_memory(error, sizeof *u, "weights that change");
+    u->model = model;
+    u->loader.given = given;
+    u->loader.given_count = count;
+    openpi_status status = pack_update(u, pool, error);
+    if (status == OPENPI_OK) *out = u;
+    else model_update_close(u);
+    return status;
+}
+
+openpi_status model_update_apply(model_update *u, openpi_error *error) {
+    device *device = u->model->device;
+    float nothing;
+    for (int i = 0; i < u->count; i++) {
+        const update_copy *c = &u->copies[i];
+        TRY(device->backend->copy_rows(device, c->to, c->from, c->bytes, c->bytes, 1, error));
+    }
+    TRY(prepare(u->model, error));
+    return device->backend->download(device, &nothing, u->block, 0, error);       /* waits, copies none */
+}
+
+void model_update_close(model_update *u) {
+    if (!u) return;
+    if (u->block) u->model->device->backend->release(u->model->device, u->block);
+    merged_free(&u->loader.merged);
+    free(u->loader.matrices);
+    free(u->loader.vectors);
+    free(u->copies);
+    model_close(u->loader.model);
+    free(u);
 }
 
 void model_close(model *model) {
