@@ -27,8 +27,8 @@ typedef struct call_kinds {
     size_t work_bytes;           /* of the work block: enough for every kind                               */
 } call_kinds;
 
-/* Looks every op of the plan up in the model's table and asks the device's heuristic. The ops have the choices of CALL_ANY afterwards. On
- * failure nothing is left to close. */
+/* Looks every op of the plan up in the model's table; without one, asks the device's heuristic. The ops have
+ * the choices of CALL_ANY afterwards. On failure nothing is left to close. */
 openpi_status call_kinds_open(call_kinds *kinds, plan *plan, openpi_error *error);
 /* Records the bound plan once for every kind that has choices of its own. A device that cannot record is no
  * failure: calls then run op by op (no_recording says why), or, where only a special kind failed, replay the

@@ -1,7 +1,7 @@
-/* How far the portable kernels' heuristic is from the best choices, wherever a table of tune/ has their times:
+/* How far the portable kernels' heuristic is from the best choices, where a table of tune/ has their times:
  * 5 % at most of the operations of a plan. Without a GPU: the table has the times, the heuristic runs over a
  * driver that is not there. A table of a card that stood for another one (--as) is no judge: its tensor cores
- * were those of the one, the heuristic counts with those of the other. */
+ * were its own, the heuristic counts with those of the other. */
 #include "fake_gpu.h"
 #include "full_plans.h"
 #include "tuning/call_kinds.h"
@@ -11,7 +11,7 @@ static const double most_loss = 0.05;
 
 typedef struct judgement {
     int known, unknown;          /* shapes whose choice the table has a time for, and others of the table  */
-    double taken_us, best_us;    /* of all those whose choice has a time                                   */
+    double taken_us, best_us;    /* sums over all that have a time                                         */
     double worst;                /* the largest loss of one                                                */
     char what[200];
 } judgement;

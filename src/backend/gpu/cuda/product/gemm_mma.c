@@ -37,7 +37,7 @@ static const gemm_tile tiles[] = {
 
 /* In the same units: a tile's first stages; from asking for an atom of k to its arrival. */
 enum { AROUND = 490, ARRIVAL = 227 };
-/* Of a tile's end, a thousand sums; how much longer that takes with a bias, for parts, and where blocks share
+/* A tile's end, a thousand sums; how much longer that takes with a bias, for parts, and where blocks share
  * the multiprocessor; how much longer a block alone takes, of a tile that is made for several; and what the
  * join takes of a multiprocessor, a thousand parts of sums. */
 static const double end_of_sums = 15.3, end_with_bias = 1.65, end_of_parts = 1.1, end_together = 1.15,

@@ -12,10 +12,11 @@
  *
  *   swizzle  of a row, 16 bytes lie where eight rows of a column meet eight groups of banks: in stages of 128
  *            bytes at their place ^ row % 8, as in the atom; in halves at their place ^ row / 2 % 4
- *   pipeline a stage is four steps of 32 bytes, or two. While a warp multiplies a step's fragments it loads those of
- *            the next step: x's in place, each once its last product is issued; W's into a second set. Before
- *            the last step of a stage all warps meet, so that its slot is free and the next stage is there;
- *            the copies for the slot are issued between the products of the next stage's steps but the last.
+ *   pipeline a stage is four steps of 32 bytes, or two. While a warp multiplies a step's fragments it loads
+ *            those of the next step: x's in place, each once its last product is issued; W's into a second
+ *            set. Before the last step of a stage all warps meet, so that its slot is free and the next stage
+ *            is there; the copies for the slot are issued between the products of the next stage's steps but
+ *            the last.
  *   parts    gpu_linear_parts.parts blocks may share the k of a tile. Each stores its sums, and a kernel
  *            adds them in the order of the parts and runs the epilogue (join).
  *   blocks   BM/WM · BN/WN warps; grid = rows / BM x (columns / BN · parts)
@@ -52,8 +53,8 @@ struct int8_numbers {
 };
 
 /* What a tile decides at compile time: numbers, rows and columns of a block and of a warp, stages of the ring
- * and how many of them an atom is. Behind the ring lie the scales of SCALED numbers: of the block's rows, then
- * of its columns. */
+ * and how many of them make an atom. Behind the ring lie the scales of SCALED numbers: the block's rows, then
+ * its columns. */
 template <class NUMBERS, int BM_, int BN_, int WM_, int WN_, int STAGES_, int AN_ATOM_ = 1>
 struct mma_tile : NUMBERS {
     enum {
@@ -310,7 +311,7 @@ template <class T> DEV void gemm(const gpu_linear_parts &a, const float *row_sca
     const int wm = warp / (T::BN / T::WN) * T::WM, wn = warp % (T::BN / T::WN) * T::WN;
     const int first = part * p.k_blocks / a.parts * T::AN_ATOM,
               stages = (part + 1) * p.k_blocks / a.parts * T::AN_ATOM - first;
-    const int row = tid / T::PIECES, piece = tid % T::PIECES; /* of the thread's first copy */
+    const int row = tid / T::PIECES, piece = tid % T::PIECES; /* the thread's first copy */
 
     start_next();
     mma_source<T> from;

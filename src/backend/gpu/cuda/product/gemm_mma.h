@@ -36,7 +36,7 @@ typedef struct gemm_usual {
 
 gemm_usual gemm_mma_usual(const gpu_device *device, const gemm_numbers *numbers, int rows,
                           const gpu_linear *p);
-/* All tiles that this device has, and parts for as few rows as a call with one camera has; the usual ones with
+/* All tiles that this device has, with parts for as few rows as a call of one camera has; the usual ones with
  * choice.rank. */
 void gemm_mma_add(const gpu_device *device, const gemm_numbers *numbers, const gpu_task *task,
                   gemm_usual usual, gpu_choice choice, gpu_choices *to);

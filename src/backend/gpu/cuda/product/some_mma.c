@@ -18,7 +18,7 @@ typedef struct tile {
     {{"some_" #rows "_residual_32_1", 2, 0}, rows, GPU_EPILOGUE_RESIDUAL, 1, 4, 1},        \
     {{"some_" #rows "_residual_32_2", 2, 0}, rows, GPU_EPILOGUE_RESIDUAL, 1, 4, 2}
 
-/* Of a kind the first that is legal is the heuristic's. */
+/* The first that is legal is its kind's usual one. */
 static const tile tiles[] = {
     {{"some_32_residual_16_4", 2, 0}, 32, GPU_EPILOGUE_RESIDUAL, 1, 2, 4},
     {{"some_64_residual_16_4", 2, 0}, 64, GPU_EPILOGUE_RESIDUAL, 1, 2, 4},
