@@ -264,13 +264,15 @@ static void test_graph_of_short_prompts(void **state) {
  * or, where the change moves no time, `openpi tune --rekey`. */
 static void test_kernels_of_the_shipped_tables(void **state) {
     static const tuning_machine cards[] = {{"NVIDIA H200", "hopper", 0},
-                                           {"NVIDIA H100 80GB HBM3", "hopper", 0}};
-    openpi_engine *engine;
+                                           {"NVIDIA H100 80GB HBM3", "hopper", 0},
+                                           {"NVIDIA H200", "portable", 0},
+                                           {"NVIDIA H200 as rtx4090", "portable", 0}};
     (void)state;
-    reset();
-    assert_int_equal(open_engine(&engine, "hopper", 0), OPENPI_OK);
     for (size_t c = 0; c < sizeof cards / sizeof *cards; c++) {
+        openpi_engine *engine;
         tuning *table = NULL;
+        reset();
+        assert_int_equal(open_engine(&engine, cards[c].path, 0), OPENPI_OK);
         assert_int_equal(tuning_shipped(&cards[c], engine->device, &table, &error), OPENPI_OK);
         assert_non_null(table);
         if (table->ignored[0]) fail_msg("%s: %s", cards[c].device, table->ignored);
@@ -279,9 +281,9 @@ static void test_kernels_of_the_shipped_tables(void **state) {
             if (!used->kernel_hash(engine->device, table->entries[i].choice))
                 fail_msg("no kernel of this build is \"%s\"", table->entries[i].choice);
         tuning_close(table);
+        assert_true(used->kernel_hash(engine->device, "hopper_1x1") == 0);
+        openpi_engine_close(engine);
     }
-    assert_true(used->kernel_hash(engine->device, "hopper_1x1") == 0);
-    openpi_engine_close(engine);
 }
 
 int main(void) {

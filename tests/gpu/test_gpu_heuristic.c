@@ -48,13 +48,23 @@ static void judge_entry(const tuning_entry *e, const char *op, const char *usual
              taken, best);
 }
 
+/* The op with as many rows as a call of so many cameras has. */
+static struct op fewer_rows(const op *op, int cameras) {
+    struct op fewer = *op;
+    row_set *rows = tuning_rows(&fewer);
+    if (rows && rows->capacity >= OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS)
+        rows->capacity -= OPENPI_IMAGE_TOKENS * (OPENPI_CAMERAS - cameras);
+    return fewer;
+}
+
 static void judge_plan(device *device, const tuning *table, const plan *plan, judgement *j) {
     for (int i = 0; i < plan->count; i++) {
         const tuning_key key = tuning_key_of(&plan->ops[i]);
-        const char *usual = usual_of(device, &plan->ops[i]);
-        for (int cameras = 1; usual && cameras <= OPENPI_CAMERAS; cameras++) {
+        for (int cameras = 1; cameras <= OPENPI_CAMERAS; cameras++) {
+            const struct op fewer = fewer_rows(&plan->ops[i], plan->shape.batch == 1 ? cameras : OPENPI_CAMERAS);
             const tuning_entry *entry = tuning_find(table, &key, cameras);
-            if (entry) judge_entry(entry, plan->ops[i].name, usual, j);
+            const char *usual = entry ? usual_of(device, &fewer) : NULL;
+            if (usual) judge_entry(entry, plan->ops[i].name, usual, j);
         }
     }
 }
@@ -109,7 +119,8 @@ static judgement judge_made(const char *device, const char *usual, double usual_
                                   .weights = WEIGHT_BF16,
                                   .m = 788,
                                   .n = 32768,
-                                  .k = 2048},
+                                  .k = 2048,
+                                  .cameras = OPENPI_CAMERAS},
                           .time_us = best_us,
                           .heuristic_us = usual_us};
     tuning table = {.entries = &entry, .count = 1};
@@ -168,10 +179,7 @@ static candidate choice_of(device *device, const op *op, int choice) {
 
 /* Returns whether the op's choice is another than for three cameras. */
 static int check_fewer(device *device, const op *op, int cameras, int batch) {
-    struct op fewer = *op;
-    row_set *rows = tuning_rows(&fewer);
-    if (rows && batch == 1 && rows->capacity >= OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS)
-        rows->capacity -= OPENPI_IMAGE_TOKENS * (OPENPI_CAMERAS - cameras);
+    const struct op fewer = fewer_rows(op, batch == 1 ? cameras : OPENPI_CAMERAS);
     const candidate taken = choice_of(device, op, op->choice), expected = choice_of(device, &fewer, 0);
     if (strcmp(taken.name, expected.name))
         fail_msg("%s, %d cameras: %s, not %s", op->name, cameras, taken.name, expected.name);
