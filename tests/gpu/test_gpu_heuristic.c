@@ -48,7 +48,7 @@ static void judge_entry(const tuning_entry *e, const char *op, const char *usual
              taken, best);
 }
 
-/* The op with as many rows as a call of so many cameras has. */
+/* The op with the rows of a call of that number of cameras. */
 static struct op fewer_rows(const op *op, int cameras) {
     struct op fewer = *op;
     row_set *rows = tuning_rows(&fewer);
@@ -58,10 +58,11 @@ static struct op fewer_rows(const op *op, int cameras) {
 }
 
 static void judge_plan(device *device, const tuning *table, const plan *plan, judgement *j) {
+    const int own = plan->shape.batch == 1;                 /* kinds of calls for numbers of cameras */
     for (int i = 0; i < plan->count; i++) {
         const tuning_key key = tuning_key_of(&plan->ops[i]);
         for (int cameras = 1; cameras <= OPENPI_CAMERAS; cameras++) {
-            const struct op fewer = fewer_rows(&plan->ops[i], plan->shape.batch == 1 ? cameras : OPENPI_CAMERAS);
+            const struct op fewer = fewer_rows(&plan->ops[i], own ? cameras : OPENPI_CAMERAS);
             const tuning_entry *entry = tuning_find(table, &key, cameras);
             const char *usual = entry ? usual_of(device, &fewer) : NULL;
             if (usual) judge_entry(entry, plan->ops[i].name, usual, j);
