@@ -189,6 +189,8 @@ typedef struct backend {
     /* Optional: percent of a call that a tuning table won over the heuristic with these kernels on another
      * card; 0: not known. */
     int (*untuned_percent)(const device *device);
+    /* Optional: 1 where, without a table, fewer cameras are worth choices and a recording of their own. */
+    int (*chooses_by_rows)(const device *device);
     /* Optional, for comparison only: what the vendor's library takes for the plain bf16 product of m rows,
      * n outputs and k inputs with weights from memory; `name` receives the library (at least 200 bytes).
      * OPENPI_UNSUPPORTED: there is none. */

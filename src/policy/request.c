@@ -517,10 +517,12 @@ openpi_status openpi_request_read_msgpack_at(openpi_request *request, const void
 
 openpi_status openpi_message_observations(const void *bytes, size_t count, int *observations,
                                           openpi_error *error) {
-    if (!bytes || !observations)
-        return report(error, OPENPI_BAD_ARGUMENT, "message observations: %s",
-                      bytes ? "observations is NULL" : "the bytes are NULL");
-    int found;
+    int found = 0;
+    if (!observations)
+        return report(error, OPENPI_BAD_ARGUMENT, "message observations: observations is NULL");
+    *observations = 0;
+    if (!bytes && !count) return OPENPI_OK;                /* no observation: who reads it says so     */
+    if (!bytes) return report(error, OPENPI_BAD_ARGUMENT, "message observations: the bytes are NULL");
     TRY(wire_observations(bytes, count, &found, error));
     *observations = found;
     return OPENPI_OK;

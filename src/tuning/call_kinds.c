@@ -30,6 +30,12 @@ static row_set *picture_rows(const plan *p, op *op) {
     return rows && (rows->capacity == PICTURE_ROWS || rows->capacity == longest) ? rows : NULL;
 }
 
+/* 1: no table decides, and the device asks its heuristic for each number of cameras. */
+static int by_rows(const model *m) {
+    const backend *backend = m->device->backend;
+    return !m->tuning && backend->chooses_by_rows && backend->chooses_by_rows(m->device);
+}
+
 /* Without a table: what the device's heuristic takes for as many rows as fewer cameras have; 0: the usual
  * choice. */
 static int usual_choice(const call_kinds *kinds, const op *op, int cameras) {
@@ -60,7 +66,7 @@ static void look_up(const call_kinds *kinds, const op *op, known_shape *out) {
         const tuning_entry *entry = m->tuning ? tuning_find(m->tuning, &key, cameras) : NULL;
         out->choices[kind] = entry ? tuning_choice(m->device, op, entry->choice) : 0;
         out->found |= out->choices[kind] > 0;
-        if (!m->tuning) out->choices[kind] = usual_choice(kinds, op, cameras);
+        if (by_rows(m)) out->choices[kind] = usual_choice(kinds, op, cameras);
     }
 }
 
@@ -79,7 +85,7 @@ static openpi_status find_choices(call_kinds *kinds, openpi_error *error) {
     known_shape shapes[SHAPES], other;
     size_t bytes = (size_t)p->count * CALL_KINDS * sizeof *kinds->choices;
     int count = 0;
-    if (!p->model->tuning && !p->model->device->backend->record) return OPENPI_OK;
+    if (!p->model->tuning && !by_rows(p->model)) return OPENPI_OK;
     kinds->short_prompt = find_short_prompt(p);
     kinds->choices = malloc(bytes);
     if (!kinds->choices) return report_no_memory(error, bytes, "the plan's choices");

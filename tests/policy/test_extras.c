@@ -1,6 +1,5 @@
 /* policy/extras.c: what "openpi/rtc" and "openpi/runner" of a message say, by openpi_request_extras; nothing
  * of it stays for the next message. Its sentences are those of test_serve_rtc too, which needs the server. */
-#include <ctype.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/ascii.h"
 #include "policy_golden.h"
 
 static openpi_error error = OPENPI_ERROR_INIT;
@@ -106,7 +106,7 @@ static void a_runner_is_heard(void **state) {
         char entry[80], word[32];
         size_t count = strlen(names[i].name) - strlen("OPENPI_REASON_");
         for (size_t k = 0; k <= count; k++)
-            word[k] = (char)tolower(names[i].name[strlen("OPENPI_REASON_") + k]);
+            word[k] = (char)ascii_lower(names[i].name[strlen("OPENPI_REASON_") + k]);
         int bytes = snprintf(entry, sizeof entry, RUNNER "\x83" EXECUTED "\x07" HELD "\x09" REASON "%c%s",
                              (int)(0xa0 + count), word);
         WORKS(prepare(entry, (size_t)bytes));

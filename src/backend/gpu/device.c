@@ -331,6 +331,12 @@ int gpu_untuned_percent(const device *device) {
     return vendor->untuned_percent ? vendor->untuned_percent[i] : 0;
 }
 
+/* The kernels of cards for which there may be no table. */
+int gpu_chooses_by_rows(const device *device) {
+    const gpu_vendor *vendor = ((const gpu_device *)device)->vendor;
+    return vendor->cards_path && !strcmp(device->path, vendor->cards_path);
+}
+
 /* "this or that" */
 static void write_paths(const gpu_vendor *vendor, char *text, size_t bytes) {
     size_t used = 0;

@@ -97,5 +97,6 @@ openpi_status gpu_library_product(device *device, int m, int n, int k, double *u
 void gpu_set_off(device *device, uint32_t off);
 uint32_t gpu_missing(const device *device);
 int gpu_untuned_percent(const device *device);
+int gpu_chooses_by_rows(const device *device);
 
 #endif

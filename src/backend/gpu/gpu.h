@@ -71,6 +71,7 @@
         .candidates = gpu_candidates,                                                                        \
         .kernel_hash = gpu_kernel_hash,                                                                      \
         .untuned_percent = gpu_untuned_percent,                                                              \
+        .chooses_by_rows = gpu_chooses_by_rows,                                                              \
         .library_product = gpu_library_product,                                                              \
         .set_off = gpu_set_off,                                                                              \
         .missing = gpu_missing,                                                                              \
