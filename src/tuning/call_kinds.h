@@ -2,9 +2,10 @@
  *
  * A tuning table may name other kernels for other numbers of cameras and for shorter prompts: fewer rows,
  * fewer waves of tiles. Without a table, a device that chooses by rows takes for fewer cameras what its
- * heuristic takes for fewer rows. So a session of one sample has six kinds of call: 1, 2 or 3 cameras with a
- * prompt of any length, then the same with a short prompt. CALL_ANY (3 cameras, any prompt) serves every call.
- * A session of several samples has that kind only, because a sample's result must not depend on its neighbours.
+ * heuristic takes for fewer rows. So a session of one sample has six kinds of call: 1, 2 or 3 cameras
+ * with a prompt of any length, then the same with a short prompt. CALL_ANY (3 cameras, any prompt) serves
+ * every call. A session of several samples has that kind only, because a sample's result must not depend
+ * on its neighbours.
  *
  * Note: kinds with equal choices share one recording. */
 #ifndef MODEL_CALL_KINDS_H
