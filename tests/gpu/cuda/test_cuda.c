@@ -108,9 +108,15 @@ static uint64_t hash_of(const char *family) {
     return m->hash;
 }
 
+/* The expert's sizes: the odd ones, and those of the models, whose warps have whole blocks of 64 k. */
+typedef struct expert_sizes {
+    int heads, width, mlp;
+} expert_sizes;
+static const expert_sizes odd = {3, 40, 0}, large = {8, 1024, 4096};
+
 /* A table in which the expert's first product, of `rows` rows, is resident_mma's, and attention reads tiles
  * of 64 keys apart, as that does. */
-static void write_table(char *path, int rows) {
+static void write_table(char *path, int rows, expert_sizes expert) {
     FILE *file = fdopen(mkstemp(strcpy(path, "/tmp/openpi-table-XXXXXX")), "w");
     assert_non_null(file);
     fprintf(file,
@@ -118,22 +124,28 @@ static void write_table(char *path, int rows) {
             "\"path\": \"portable\", \"threads\": 0, \"kernels\": {\"resident_mma_6\": \"%016llx\", "
             "\"attention_cache_1 x16\": \"%016llx\"}, \"entries\": ["
             "{\"op\": \"norm_qkv\", \"form\": \"qkv\", \"norm\": \"rms\", \"dtype\": \"bf16\", \"m\": %d, "
-            "\"n\": 1280, \"k\": 40, \"heads\": 3, \"head_dim\": 256, \"choice\": \"resident_mma_6\"}, "
-            "{\"op\": \"cache_attention\", \"dtype\": \"bf16\", \"m\": %d, \"heads\": 3, "
+            "\"n\": %d, \"k\": %d, \"heads\": %d, \"head_dim\": 256, \"choice\": \"resident_mma_6\"}, "
+            "{\"op\": \"cache_attention\", \"dtype\": \"bf16\", \"m\": %d, \"heads\": %d, "
             "\"head_dim\": 256, \"capacity\": %d, \"choice\": \"attention_cache_1 x16\"}]}",
             (unsigned long long)hash_of("resident_mma"), (unsigned long long)hash_of("attention_mma"), rows,
-            rows, (3 * OPENPI_IMAGE_TOKENS + 200 + rows + CACHE_ROUND - 1) / CACHE_ROUND * CACHE_ROUND);
+            (expert.heads + 2) * 256, expert.width, expert.heads, rows, expert.heads,
+            (3 * OPENPI_IMAGE_TOKENS + 200 + rows + CACHE_ROUND - 1) / CACHE_ROUND * CACHE_ROUND);
     fclose(file);
 }
 
 /* Actions of π0.5 with and without resident kernels; returns how many launches the call has. */
-static int table_call(const char *table, const char *without, float *actions) {
+static int table_call(const char *table, const char *without, expert_sizes expert, float *actions) {
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_session_options choices = OPENPI_SESSION_OPTIONS_INIT;
     openpi_engine *engine;
     openpi_session *session;
     must(openpi_synthetic_parse("odd:pi05", &synthetic, &error));
+    if (expert.mlp) {
+        synthetic.dims.heads = expert.heads;
+        synthetic.dims.expert_width = expert.width;
+        synthetic.dims.expert_mlp = expert.mlp;
+    }
     options.synthetic = &synthetic;
     options.device = EMULATED ":0";
     options.table = table;
@@ -152,17 +164,30 @@ static int table_call(const char *table, const char *without, float *actions) {
 
 /* Bit for bit the plain kernels' actions, in one launch for the layers of a step. Each layer has 5
  * operations, and attention's splits are joined by one launch more. */
-static void test_resident(void **state) {
+static void same_bits(const char *table, expert_sizes expert) {
     float together[VALUES], apart[VALUES];
-    char table[64];
-    (void)state;
-    write_table(table, 10);
-    const int few = table_call(table, NULL, together),
-              many = table_call(table, "persistent-denoise", apart);
+    const int few = table_call(table, NULL, expert, together),
+              many = table_call(table, "persistent-denoise", expert, apart);
     assert_int_equal(many - few, STEPS * (LAYERS * 6 - 1));
     assert_memory_equal(together, apart, sizeof together);
+}
+
+static void test_resident(void **state) {
+    float actions[VALUES];
+    char table[64];
+    (void)state;
+    write_table(table, 10, odd);
+    same_bits(table, odd);
     fake->held = 0;                        /* a card that does not hold the grid at once                    */
-    assert_int_equal(table_call(table, NULL, apart), table_call(NULL, NULL, together));
+    assert_int_equal(table_call(table, NULL, odd, actions), table_call(NULL, NULL, odd, actions));
+    remove(table);
+}
+
+static void test_resident_large(void **state) {
+    char table[64];
+    (void)state;
+    write_table(table, 10, large);
+    same_bits(table, large);
     remove(table);
 }
 
@@ -172,8 +197,8 @@ static void test_resident_golden(void **state) {
     static const char *const without[] = {NULL, "graph-replay"};
     char tables[2][64];
     (void)state;
-    write_table(tables[0], 7);
-    write_table(tables[1], 8);
+    write_table(tables[0], 7, odd);
+    write_table(tables[1], 8, odd);
     for (int i = 0; i < 2; i++) {
         verify_options options = VERIFY_OPTIONS_INIT;
         rows r = {0};
@@ -216,6 +241,7 @@ int main(int count, char **words) {
     const struct CMUnitTest goldens[] = {cmocka_unit_test_setup_teardown(test_goldens, set_up, nothing_left)};
     const struct CMUnitTest resident[] = {
         cmocka_unit_test_setup_teardown(test_resident, set_up, nothing_left),
+        cmocka_unit_test_setup_teardown(test_resident_large, set_up, nothing_left),
         cmocka_unit_test_setup_teardown(test_resident_golden, set_up, nothing_left),
     };
     const struct CMUnitTest faults[] = {cmocka_unit_test_setup_teardown(test_faults, set_up, nothing_left)};

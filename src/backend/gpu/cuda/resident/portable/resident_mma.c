@@ -82,17 +82,22 @@ static int block_fits(const gpu_issue *issue, const op_block *block) {
 
 /* ---- arguments -------------------------------------------------------------------------------------- */
 
+/* Paired columns are two groups. */
+static resident_mma_size size_of(const gpu_weights *w, int groups) {
+    return (resident_mma_size){w->columns / (8 * groups), groups, w->blocks};
+}
+
 /* What the first product tells of a step. It takes the memory of a whole step also where it runs alone: so
  * that is measured. */
 static void fill_product(gpu_issue *issue, gpu_resident_mma *p, const gpu_linear *l) {
     const gpu_epilogue *e = &l->epilogue;
     memset(p, 0, sizeof *p);
     p->depth = p->stop_early = 1;
-    p->layers[0].qkv = l->weights.data;
+    p->layers[0].weights[RESIDENT_MMA_QKV] = l->weights.data;
     p->layers[0].scale_in = l->norm_weight, p->layers[0].shift_in = l->norm_bias;
     p->width = l->ldx;
     p->heads = e->heads;
-    p->qkv_columns = l->weights.columns;
+    p->sizes[RESIDENT_MMA_QKV] = size_of(&l->weights, 2);
     p->count = l->count;
     p->sample = e->sample, p->position = e->position;
     p->known = e->known;
@@ -111,10 +116,10 @@ static void fill_product(gpu_issue *issue, gpu_resident_mma *p, const gpu_linear
 static void fill_mma_layer(resident_mma_layer *to, const op *ops) {
     const norm *in = &ops[LAYER_QKV].norm_qkv.norm, *post = &ops[LAYER_UP].norm_linear.norm;
     const op_linear_residual *o = &ops[LAYER_OUT].linear_residual, *down = &ops[LAYER_DOWN].linear_residual;
-    to->qkv = ops[LAYER_QKV].norm_qkv.weight.data;
-    to->o = o->weight.data;
-    to->gate_up = ops[LAYER_UP].norm_linear.weight.data;
-    to->down = down->weight.data;
+    to->weights[RESIDENT_MMA_QKV] = ops[LAYER_QKV].norm_qkv.weight.data;
+    to->weights[RESIDENT_MMA_O] = o->weight.data;
+    to->weights[RESIDENT_MMA_GATE_UP] = ops[LAYER_UP].norm_linear.weight.data;
+    to->weights[RESIDENT_MMA_DOWN] = down->weight.data;
     to->scale_in = in->weight, to->shift_in = in->bias, to->gate_in = o->gate;
     to->scale_post = post->weight, to->shift_post = post->bias, to->gate_post = down->gate;
 }
@@ -122,15 +127,17 @@ static void fill_mma_layer(resident_mma_layer *to, const op *ops) {
 static void fill_layers(gpu_issue *issue, gpu_resident_mma *p, const op_block *block) {
     const op *ops = block->ops;
     const op_cache_attention *a = &ops[LAYER_ATTENTION].cache_attention;
-    const matrix *up = &ops[LAYER_UP].norm_linear.weight;
+    const gpu_weights o = gpu_weights_of(&ops[LAYER_OUT].linear_residual.weight),
+                      gate_up = gpu_weights_of(&ops[LAYER_UP].norm_linear.weight),
+                      down = gpu_weights_of(&ops[LAYER_DOWN].linear_residual.weight);
     const gpu_task first = gpu_product_of(issue, &ops[LAYER_QKV]);
     fill_product(issue, p, &first.product);
     p->depth = block->layers;
     p->stop_early = 0;
-    p->hidden = up->n / 2;
-    p->o_columns = gpu_weights_of(&ops[LAYER_OUT].linear_residual.weight).columns;
-    p->gate_up_columns = gpu_weights_of(up).columns;
-    p->down_columns = gpu_weights_of(&ops[LAYER_DOWN].linear_residual.weight).columns;
+    p->hidden = ops[LAYER_UP].norm_linear.weight.n / 2;
+    p->sizes[RESIDENT_MMA_O] = size_of(&o, 1);
+    p->sizes[RESIDENT_MMA_GATE_UP] = size_of(&gate_up, 2);
+    p->sizes[RESIDENT_MMA_DOWN] = size_of(&down, 1);
     p->keys = a->rows.keys;
     p->scale = a->scale;
     p->attended = a->out;

@@ -15,11 +15,12 @@
  *   products  as few_mma's, in its order of sums: a unit is 16 packed columns (o and down: 8), block b has
  *             units b, b + grid, …; warp w has the blocks of 64 k w, w + 8, … Lane (g, t) reads the 16 bytes
  *             8·(4h + t) … + 7 (h = 0, 1) of a block of 64 k, of column g of W and rows g and g + 8 of x.
- *             It reads nothing from the ring but what it has copied itself: no barrier
+ *             It reads nothing from the ring but what it has copied itself: no barrier. Up to 4 units are
+ *             multiplied before the warps' sums meet; then 64 threads finish each
  *   scores    by attention.cuh's functions, four of the warps; the values lie where the keys were
  *   blocks    256 threads; grid = multiprocessors, cooperative
  *   shared    [8 warps][R][h][32 lanes][16 bytes] of W; queries, keys or values, weights of keys, maxima
- *             (over these the sums of products: [2][8 warps][16 rows][PITCH]); squares of rows
+ *             (over these the sums of products: [8 warps][16 rows][PITCH]); squares of rows
  *   early     before wait_before(): the first R atoms of each warp
  *
  * resident_mma.c checks what is legal and launches. */
@@ -28,73 +29,69 @@
 #include "backend/gpu/cuda/resident/counts.cuh"
 #include "resident_mma.h"
 
+#include <limits.h>
+
 enum { ROWS = RESIDENT_MMA_ROWS, THREADS = RESIDENT_MMA_THREADS };
 enum { TOGETHER = 16 };                    /* tiles that join_tiles reads at once                           */
-enum { PRODUCT_QKV, PRODUCT_O, PRODUCT_GATE_UP, PRODUCT_DOWN, PRODUCTS };
-
+enum { UNITS = THREADS / (ROWS * 4) };     /* finished together: a thread has a pair of one                 */
+enum { PITCH = UNITS * 16 + 8 };           /* floats of a row of their sums: no bank conflicts              */
 static_assert(THREADS == WARPS * 32, "a warp each");
+static_assert(WARPS * ROWS * PITCH * 4 <= RESIDENT_MMA_TILE, "sums lie over attention's memory");
 
 /* ---- the order of weights ------------------------------------------------------------------------------ */
 
-/* A product's weights: blocks of 64 k, units of groups of 8 columns. */
-typedef struct matrix_size {
-    const void *data;
-    int blocks, units, groups;
-} matrix_size;
-
-DEV matrix_size size_of(const gpu_resident_mma &p, int layer, int product) {
-    const resident_mma_layer &l = p.layers[layer];
-    const int wide = (p.width + 63) >> 6;
-    if (product == PRODUCT_QKV) return {l.qkv, wide, p.qkv_columns >> 4, 2};
-    if (product == PRODUCT_O) return {l.o, p.heads * (RESIDENT_MMA_HEAD / 64), p.o_columns >> 3, 1};
-    if (product == PRODUCT_GATE_UP) return {l.gate_up, wide, p.gate_up_columns >> 4, 2};
-    return {l.down, (p.hidden + 63) >> 6, p.down_columns >> 3, 1};
-}
-
-/* Where a warp is in its stream. */
+/* Where a warp is in its stream: the next atom, how many are left of its unit, bytes to the one after it. The
+ * atoms of a block of 64 k lie a group apart; `step` and `steps - step` take turns. */
 typedef struct weight_stream {
-    matrix_size m;
-    int layer, product, unit, block, group;
+    const char *from;                      /* the lane's 16 bytes of the atom's first half                  */
+    int left, step, steps;
+    int layer, product, unit;
     u32 ring, put, take;                   /* the lane's part: where the ring begins, its next slots        */
 } weight_stream;
 
-/* On to where the warp has an atom; layer == depth at the end. */
-DEV void settle_stream(const gpu_resident_mma &p, weight_stream &s, int warp) {
-    while (s.layer < p.depth && (s.unit >= s.m.units || warp >= s.m.blocks)) {
+/* On to the first unit, from s.unit on, of which the warp has an atom. At the end some atom again and again,
+ * which is not multiplied: so push() has nothing to ask. */
+DEV void begin_unit(const gpu_resident_mma &p, weight_stream &s, int warp, int lane) {
+    const int g = lane >> 2, t = lane & 3;
+    while (s.unit >= p.sizes[s.product].units || warp >= p.sizes[s.product].blocks) {
         s.unit = blockIdx.x;
-        if (++s.product == PRODUCTS || p.stop_early) s.product = 0, s.layer++;
-        if (s.layer < p.depth) s.m = size_of(p, s.layer, s.product);
-    }
-}
-
-/* Asks for the next atom: a group of copies, an empty one at the end. */
-template <int R> DEV void push(const gpu_resident_mma &p, weight_stream &s, int warp, int lane) {
-    if (s.layer < p.depth) {
-        const int g = lane >> 2, t = lane & 3, low = (g & 4) << 4;     /* as in few_mma                     */
-        const char *atom = (const char *)s.m.data +
-                           ((size_t)(s.unit * s.m.groups + s.group) * s.m.blocks + s.block) * GPU_ATOM_BYTES +
-                           g * 128 + ((t ^ (g & 3)) << 4);
-        copy16(s.put, atom + low, 1);
-        copy16(s.put + 512, atom + (low ^ 64), 1);
-        if (++s.group == s.m.groups) {
-            s.group = 0;
-            s.block += WARPS;
-            if (s.block >= s.m.blocks) {
-                s.block = warp;
-                s.unit += gridDim.x;
-                settle_stream(p, s, warp);
-            }
+        if (++s.product == RESIDENT_MMA_PRODUCTS || p.stop_early) s.product = 0, s.layer++;
+        if (s.layer == p.depth) {
+            s.from = (const char *)p.layers[0].weights[0];
+            s.step = s.steps = 0;
+            s.left = INT_MAX;
+            return;
         }
     }
+    const resident_mma_size m = p.sizes[s.product];
+    s.from = (const char *)p.layers[s.layer].weights[s.product] +
+             ((size_t)s.unit * m.groups * m.blocks + warp) * GPU_ATOM_BYTES + g * 128 + ((t ^ (g & 3)) << 4);
+    s.left = (m.blocks - warp + WARPS - 1) / WARPS * m.groups;
+    s.step = (m.groups == 1 ? WARPS : m.blocks) * GPU_ATOM_BYTES;
+    s.steps = (m.groups == 1 ? 2 * WARPS : WARPS) * GPU_ATOM_BYTES;
+}
+
+/* Asks for the next atom, a group of copies. As in few_mma the swizzle exchanges the halves of columns 4 … 7:
+ * `put` is where the first half goes. */
+template <int R> DEV void push(const gpu_resident_mma &p, weight_stream &s, int warp, int lane) {
+    copy16(s.put, s.from, 1);
+    copy16(s.put ^ 512, s.from + 64, 1);
     copy_commit();
-    s.put = s.put + 1024 == s.ring + R * 1024 ? s.ring : s.put + 1024;
+    s.put = s.put + 1024 < s.ring + R * 1024 ? s.put + 1024 : s.put - (R - 1) * 1024;
+    s.from += s.step;
+    s.step = s.steps - s.step;
+    if (__builtin_expect(!--s.left, 0)) {
+        s.unit += gridDim.x;
+        begin_unit(p, s, warp, lane);
+    }
 }
 
 template <int R>
 DEV weight_stream begin_stream(const gpu_resident_mma &p, u32 memory, int warp, int lane) {
     const u32 ring = memory + warp * (R * 1024) + lane * 16;
-    weight_stream s = {size_of(p, 0, 0), 0, 0, (int)blockIdx.x, warp, 0, ring, ring, ring};
-    settle_stream(p, s, warp);
+    weight_stream s = {NULL, 0, 0, 0, 0, 0, (int)blockIdx.x, ring, ring + ((lane & 16) << 5), ring};
+    begin_unit(p, s, warp, lane);
+#pragma unroll 1
     for (int i = 0; i < R; i++) push<R>(p, s, warp, lane);
     return s;
 }
@@ -133,7 +130,7 @@ typedef struct resident_thread {
 typedef struct resident_product {
     const void *x;
     int ldx;
-    const float *norm_weight, *norm_bias;  /* NULL: no norm                                                 */
+    const float *norm_weight, *norm_bias;  /* qkv and gate_up; the bias may be NULL                         */
     float eps;
     gpu_epilogue epilogue;
 } resident_product;
@@ -142,21 +139,33 @@ DEV int resident_k(int i, int h, const resident_thread &me) {
     return (me.warp + i * WARPS) * GPU_ATOM_K + h * 32 + (me.lane & 3) * 8;
 }
 
-/* x of the warp's blocks: [block][row g or g + 8][h]. Beyond k, where W is zero, the row's first numbers. */
-template <int P>
-DEV void load_rows(uint4 (&x)[P][2][2], const resident_product &w, int blocks, const resident_thread &me) {
+/* x of the warp's blocks: [block][row g or g + 8][h], asked for in the order in which they are multiplied.
+ * Beyond k, where W is zero or not there, the row's first numbers. */
+template <int P, int WHOLE>
+DEV void ask_for_rows(uint4 (&x)[P][2][2], const resident_product &w, const resident_thread &me) {
+    const u16 *row[2];
 #pragma unroll
-    for (int i = 0; i < P; i++)
+    for (int r = 0; r < 2; r++)
+        row[r] = (const u16 *)w.x + (size_t)min((me.lane >> 2) + 8 * r, me.rows - 1) * w.ldx;
+#pragma unroll
+    for (int i = 0; i < P; i++) {
 #pragma unroll
         for (int r = 0; r < 2; r++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const int k = resident_k(i, h, me);
-                if (me.warp + i * WARPS >= blocks) continue;
-                const u16 *row = (const u16 *)w.x + (size_t)min((me.lane >> 2) + 8 * r, me.rows - 1) * w.ldx;
-                x[i][r][h] = __ldcg((const uint4 *)(row + (k < w.ldx ? k : 0)));
+                const u16 *from = row[r] + resident_k(0, 0, me) + (i * WARPS * GPU_ATOM_K + h * 32);
+                if (!WHOLE && resident_k(i, h, me) >= w.ldx) from = row[r];
+                x[i][r][h] = __ldcg((const uint4 *)from);
             }
-    __syncwarp();                          /* no load moves to where it is used                             */
+        __syncwarp();                      /* no load moves: to another block's, or to where it is used     */
+    }
+}
+
+/* Where each warp has P whole blocks, all addresses are known from the first one. */
+template <int P>
+DEV void load_rows(uint4 (&x)[P][2][2], const resident_product &w, const resident_thread &me) {
+    if (w.ldx == P * WARPS * GPU_ATOM_K) ask_for_rows<P, 1>(x, w, me);
+    else ask_for_rows<P, 0>(x, w, me);
 }
 
 /* What the norm multiplies and adds to the lane's numbers of rows that are not known. */
@@ -164,22 +173,42 @@ template <int P> struct norm_numbers {
     few_affine of[P * 2];
 };
 
-template <int P>
+template <int KIND, int P>
 DEV norm_numbers<P> load_numbers(const resident_product &w, int has_units, const resident_thread &me) {
     norm_numbers<P> n = {};
 #pragma unroll
     for (int i = 0; i < P * 2; i++) {
         const int k = resident_k(i / 2, i % 2, me);
-        if (w.norm_weight && has_units && k < w.ldx)
+        if (KIND != GPU_EPILOGUE_RESIDUAL && has_units && k < w.ldx)
             n.of[i] = few_affine_at(w.norm_weight + k, w.norm_bias ? w.norm_bias + k : NULL);
     }
     return n;
 }
 
-/* RMS norm of x in registers; the sums of squares meet in shared memory. */
+/* x as mma16 takes it: [block][h][step of 16 k][part]. */
+template <int P> struct fragments {
+    u32 of[P][2][2][4];
+};
+
+/* Eight numbers of row g + 8·r. */
+template <int P> DEV void set_fragments(fragments<P> &a, int i, int h, int r, const uint4 &v) {
+    a.of[i][h][0][r] = v.x, a.of[i][h][0][r + 2] = v.y;
+    a.of[i][h][1][r] = v.z, a.of[i][h][1][r + 2] = v.w;
+}
+
+template <int P> DEV void keep_rows(fragments<P> &a, const uint4 (&x)[P][2][2]) {
+#pragma unroll
+    for (int i = 0; i < P; i++)
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) set_fragments(a, i, h, r, x[i][r][h]);
+}
+
+/* RMS norm of x; the sums of squares meet in shared memory. Beyond k, where W is zero, x becomes zero. */
 template <int P>
-DEV void norm_rows(uint4 (&x)[P][2][2], const resident_product &w, const norm_numbers<P> &numbers,
-                   const resident_thread &me) {
+DEV void norm_rows(fragments<P> &a, const uint4 (&x)[P][2][2], const resident_product &w,
+                   const norm_numbers<P> &numbers, const resident_thread &me) {
     const int g = me.lane >> 2, t = me.lane & 3;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -196,35 +225,34 @@ DEV void norm_rows(uint4 (&x)[P][2][2], const resident_product &w, const norm_nu
     __syncthreads();
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const float4 a = *(const float4 *)(me.squares + (g + 8 * r) * WARPS),
-                     b = *(const float4 *)(me.squares + (g + 8 * r) * WARPS + 4);
-        const float factor = rsqrtf((a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w) / w.ldx + w.eps);
+        const float4 s = *(const float4 *)(me.squares + (g + 8 * r) * WARPS),
+                     z = *(const float4 *)(me.squares + (g + 8 * r) * WARPS + 4);
+        const float factor = rsqrtf((s.x + s.y + s.z + s.w + z.x + z.y + z.z + z.w) / w.ldx + w.eps);
         const int known = known_at(w.epilogue.known, g + 8 * r, g + 8 * r < me.rows);
 #pragma unroll
         for (int i = 0; i < P * 2; i++) {
             const int k = resident_k(i / 2, i % 2, me), at = k + known;
-            if (k >= w.ldx) continue;
-            if (known)
-                few_scale(x[i / 2][r][i % 2], factor,
-                          few_affine_at(w.norm_weight + at, w.norm_bias ? w.norm_bias + at : NULL));
-            else few_scale(x[i / 2][r][i % 2], factor, numbers.of[i]);
+            uint4 v = x[i / 2][r][i % 2];
+            few_affine m = numbers.of[i];
+            if (known && k < w.ldx)
+                m = few_affine_at(w.norm_weight + at, w.norm_bias ? w.norm_bias + at : NULL);
+            few_scale(v, factor, m);
+            set_fragments(a, i / 2, i % 2, r, v);
         }
     }
 }
 
 /* A block of 64 k, whose atoms are the ring's next. */
 template <int R, int C>
-DEV void multiply_block(float (&sum)[C][2][4], const uint4 (&x)[2][2], weight_stream &s) {
+DEV void multiply_block(float (&sum)[C][2][4], const u32 (&a)[2][2][4], weight_stream &s) {
     copy_wait<R - C>();
 #pragma unroll
     for (int c = 0; c < C; c++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const u32 a[2][4] = {{x[0][h].x, x[1][h].x, x[0][h].y, x[1][h].y},
-                                 {x[0][h].z, x[1][h].z, x[0][h].w, x[1][h].w}};
             const uint4 b = load_shared16(s.take + h * 512);
-            mma16(sum[c][0], a[0], b.x, b.y);
-            mma16(sum[c][1], a[1], b.z, b.w);
+            mma16(sum[c][0], a[h][0], b.x, b.y);
+            mma16(sum[c][1], a[h][1], b.z, b.w);
         }
         s.take = s.take + 1024 == s.ring + R * 1024 ? s.ring : s.take + 1024;
     }
@@ -237,34 +265,39 @@ typedef struct unit_finish {
     u32 before;
 } unit_finish;
 
+/* Thread tid has a pair in unit tid / 64 of those that are finished together, from `first` on. */
 template <int KIND, int C>
-DEV unit_finish prepare_unit(const resident_product &w, int there, int unit, const resident_thread &me) {
+DEV unit_finish prepare_unit(const resident_product &w, int first, int units, const resident_thread &me) {
+    const int unit = first + (me.tid >> 6) * gridDim.x;
     unit_finish u = {};
-    if (there && me.tid < ROWS * 4)
-        u.f = prepare<KIND>(w.epilogue, me.tid >> 2, me.rows, unit * C * 8, me.tid & 3);
+    if (unit < units) u.f = prepare<KIND>(w.epilogue, me.tid >> 2 & 15, me.rows, unit * C * 8, me.tid & 3);
     if (KIND == GPU_EPILOGUE_RESIDUAL && u.f.there)
         u.before = __ldcg((const u32 *)((const u16 *)w.epilogue.out + u.f.at));
     return u;
 }
 
-/* The warps' sums of a unit meet in `parts`; a thread adds those of a pair and finishes it. */
-template <int KIND, int C>
-DEV void finish_unit(const resident_product &w, float *parts, const float (&sum)[C][2][4],
-                     const unit_finish &u, const resident_thread &me) {
-    enum { PITCH = C == 1 ? 8 : 24 };
-    const int g = me.lane >> 2, t = me.lane & 3, r = me.tid >> 2 & 15;
+/* A warp's sums of a unit, of which `parts` is the first number. */
+template <int C>
+DEV void store_sums(float *parts, const float (&sum)[C][2][4], const resident_thread &me) {
+    const int g = me.lane >> 2, t = me.lane & 3;
 #pragma unroll
     for (int c = 0; c < C; c++)
 #pragma unroll
         for (int h = 0; h < 2; h++)
             *(float2 *)(parts + (me.warp * ROWS + h * 8 + g) * PITCH + c * 8 + 2 * t) =
                 make_float2(sum[c][0][2 * h] + sum[c][1][2 * h], sum[c][0][2 * h + 1] + sum[c][1][2 * h + 1]);
-    __syncthreads();
+}
+
+/* A thread adds the warps' sums of its pair and finishes it. */
+template <int KIND, int C>
+DEV void finish_unit(const resident_product &w, const float *parts, const unit_finish &u,
+                     const resident_thread &me) {
+    const int t = me.tid & 3, r = me.tid >> 2 & 15;
     if (!u.f.there) return;
     float2 a = make_float2(0, 0), b = make_float2(0, 0);
 #pragma unroll
     for (int v = 0; v < WARPS; v++) {
-        const float *from = parts + (v * ROWS + r) * PITCH + 2 * t;
+        const float *from = parts + (v * ROWS + r) * PITCH + (me.tid >> 6) * C * 8 + 2 * t;
         float2 one = *(const float2 *)from;
         a.x += one.x, a.y += one.y;
         if (C == 2) {
@@ -275,34 +308,41 @@ DEV void finish_unit(const resident_product &w, float *parts, const float (&sum)
     complete<KIND>(w.epilogue, u.f, u.before, a.x, a.y, b.x, b.y);
 }
 
-/* All of the block's units of a product; a warp has at most P blocks of 64 k. What does not depend on other
- * blocks is asked for before they meet. */
+/* All of the block's units of a product, UNITS at a time; a warp has at most P blocks of 64 k. What does not
+ * depend on other blocks is asked for before they meet. */
 template <int R, int KIND, int P>
-DEV void multiply(const gpu_resident_mma &p, const resident_product &w, const matrix_size &m,
+DEV void multiply(const gpu_resident_mma &p, const resident_product &w, const resident_mma_size &m,
                   weight_stream &s, meeting &all, int meets, const resident_thread &me) {
-    enum { C = KIND == GPU_EPILOGUE_RESIDUAL ? 1 : 2, PARTS = WARPS * ROWS * 24 };
-    uint4 x[P][2][2] = {};
-    float *parts = (float *)me.beside;
-    const int first = blockIdx.x, has_units = first < m.units;
-    const norm_numbers<P> numbers = load_numbers<P>(w, has_units, me);
-    unit_finish u = prepare_unit<KIND, C>(w, has_units, first, me);
+    enum { C = KIND == GPU_EPILOGUE_RESIDUAL ? 1 : 2 };
+    uint4 x[P][2][2];
+    fragments<P> a;
+    float *const parts = (float *)me.beside;
+    const int has_units = (int)blockIdx.x < m.units;
+    const norm_numbers<P> numbers = load_numbers<KIND, P>(w, has_units, me);
+    unit_finish u = prepare_unit<KIND, C>(w, blockIdx.x, m.units, me);
     if (meets) meet(all, me.tid);
     if (!has_units) return;
-    load_rows<P>(x, w, m.blocks, me);
-    if (w.norm_weight) norm_rows<P>(x, w, numbers, me);
+    load_rows<P>(x, w, me);
+    if (KIND == GPU_EPILOGUE_RESIDUAL) keep_rows<P>(a, x);
+    else norm_rows<P>(a, x, w, numbers, me);
+    for (int first = blockIdx.x;;) {
 #pragma unroll 1
-    for (int unit = first; unit < m.units; unit += gridDim.x) {
-        float sum[C][2][4] = {};
-        if (unit != first) u = prepare_unit<KIND, C>(w, 1, unit, me);
+        for (int i = 0, unit = first; i < UNITS && unit < m.units; i++, unit += gridDim.x) {
+            float sum[C][2][4] = {};
 #pragma unroll
-        for (int i = 0; i < P; i++) {
-            if (me.warp + i * WARPS >= m.blocks) continue;
-            multiply_block<R, C>(sum, x[i], s);
+            for (int b = 0; b < P; b++) {
+                if (me.warp + b * WARPS >= m.blocks) break;
+                multiply_block<R, C>(sum, a.of[b], s);
 #pragma unroll
-            for (int c = 0; c < C; c++) push<R>(p, s, me.warp, me.lane);
+                for (int c = 0; c < C; c++) push<R>(p, s, me.warp, me.lane);
+            }
+            store_sums<C>(parts + i * C * 8, sum, me);
         }
-        finish_unit<KIND, C>(w, parts, sum, u, me);
-        parts = parts == (float *)me.beside ? parts + PARTS : (float *)me.beside;
+        __syncthreads();
+        finish_unit<KIND, C>(w, parts, u, me);
+        if ((first += UNITS * gridDim.x) >= m.units) break;
+        __syncthreads();                   /* sums are read                                                 */
+        u = prepare_unit<KIND, C>(w, first, m.units, me);
     }
 }
 
@@ -508,7 +548,7 @@ template <int R> DEV void resident(const gpu_resident_mma &p) {
 #pragma unroll 1
     for (int layer = 0; layer < p.depth && me.rows > 0; layer++) {
         const resident_mma_layer &l = p.layers[layer];
-        multiply<R, GPU_EPILOGUE_QKV, WIDE>(p, qkv_of(p, layer), size_of(p, layer, PRODUCT_QKV), s,
+        multiply<R, GPU_EPILOGUE_QKV, WIDE>(p, qkv_of(p, layer), p.sizes[RESIDENT_MMA_QKV], s,
                                             all, layer > 0, me);
         if (p.stop_early) break;
         ask_for_tiles(p, layer, me);
@@ -517,11 +557,11 @@ template <int R> DEV void resident(const gpu_resident_mma &p) {
         meet(all, me.tid);
         join_tiles(p, me);
         multiply<R, GPU_EPILOGUE_RESIDUAL, O>(p, residual_of(p, p.attended, p.heads * DIM, l.gate_in),
-                                              size_of(p, layer, PRODUCT_O), s, all, 1, me);
-        multiply<R, GPU_EPILOGUE_GATED, WIDE>(p, gate_up_of(p, layer), size_of(p, layer, PRODUCT_GATE_UP), s,
+                                              p.sizes[RESIDENT_MMA_O], s, all, 1, me);
+        multiply<R, GPU_EPILOGUE_GATED, WIDE>(p, gate_up_of(p, layer), p.sizes[RESIDENT_MMA_GATE_UP], s,
                                               all, 1, me);
         multiply<R, GPU_EPILOGUE_RESIDUAL, DOWN>(p, residual_of(p, p.hidden_rows, p.hidden, l.gate_post),
-                                                 size_of(p, layer, PRODUCT_DOWN), s, all, 1, me);
+                                                 p.sizes[RESIDENT_MMA_DOWN], s, all, 1, me);
     }
     copy_wait<0>();
 }

@@ -28,8 +28,22 @@ enum {
     RESIDENT_MMA_PART = 2 + RESIDENT_MMA_HEAD,
 };
 
+/* The products of a layer, in their order. */
+enum {
+    RESIDENT_MMA_QKV,
+    RESIDENT_MMA_O,
+    RESIDENT_MMA_GATE_UP,
+    RESIDENT_MMA_DOWN,
+    RESIDENT_MMA_PRODUCTS,
+};
+
+/* A product's weights as its units read them: groups of 8 columns each, blocks of 64 k. */
+typedef struct resident_mma_size {
+    int units, groups, blocks;
+} resident_mma_size;
+
 typedef struct resident_mma_layer {
-    const void *qkv, *o, *gate_up, *down;                  /* packed                                        */
+    const void *weights[RESIDENT_MMA_PRODUCTS];            /* packed                                        */
     const float *scale_in, *shift_in, *gate_in;            /* shifts and gates may be NULL                  */
     const float *scale_post, *shift_post, *gate_post;
 } resident_mma_layer;
@@ -39,7 +53,7 @@ typedef struct gpu_resident_mma {
     int depth;
     int stop_early;                        /* 1: only qkv of the first layer                                */
     int width, hidden, heads;              /* logical                                                       */
-    int qkv_columns, o_columns, gate_up_columns, down_columns;     /* packed                                */
+    resident_mma_size sizes[RESIDENT_MMA_PRODUCTS];
     const int32_t *count, *sample, *position, *keys;       /* [1]; one a row                                */
     gpu_known known;
     const float *rope;
