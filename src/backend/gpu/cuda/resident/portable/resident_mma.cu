@@ -108,13 +108,15 @@ DEV meeting begin_meeting(const gpu_resident_mma &p) {
     return {(u64 *)p.arrivals, arrivals((u64 *)p.arrivals) / gridDim.x * gridDim.x};
 }
 
-DEV void meet(meeting &m, int tid) {
+DEV void arrive(meeting &m, int tid) {
     m.all += gridDim.x;
     __syncthreads();
-    if (!tid) {
-        count_arrival(m.count);
-        await_arrivals(m.count, m.all);
-    }
+    if (!tid) count_arrival(m.count);
+}
+
+/* What is asked for between arriving and this is on its way while others arrive. */
+DEV void await_others(const meeting &m, int tid) {
+    if (!tid) await_arrivals(m.count, m.all);
     __syncthreads();
 }
 
@@ -123,6 +125,7 @@ DEV void meet(meeting &m, int tid) {
 /* What a thread is, and where its block's shared memory is. */
 typedef struct resident_thread {
     int tid, lane, warp, rows;
+    int seen;                              /* keys that some row sees                                       */
     char *beside;                          /* after the ring                                                */
     float *squares;
 } resident_thread;
@@ -168,9 +171,10 @@ DEV void load_rows(uint4 (&x)[P][2][2], const resident_product &w, const residen
     else ask_for_rows<P, 0>(x, w, me);
 }
 
-/* What the norm multiplies and adds to the lane's numbers of rows that are not known. */
+/* The norm's weights and biases for the lane's numbers of rows that are not known: as they are in memory, so
+ * that nothing waits for them before they are used. */
 template <int P> struct norm_numbers {
-    few_affine of[P * 2];
+    float4 weight[P * 2][2], bias[P * 2][2];
 };
 
 template <int KIND, int P>
@@ -179,10 +183,21 @@ DEV norm_numbers<P> load_numbers(const resident_product &w, int has_units, const
 #pragma unroll
     for (int i = 0; i < P * 2; i++) {
         const int k = resident_k(i / 2, i % 2, me);
-        if (KIND != GPU_EPILOGUE_RESIDUAL && has_units && k < w.ldx)
-            n.of[i] = few_affine_at(w.norm_weight + k, w.norm_bias ? w.norm_bias + k : NULL);
+        const int there = KIND != GPU_EPILOGUE_RESIDUAL && has_units && k < w.ldx;
+#pragma unroll
+        for (int j = 0; j < 2 && there; j++) {
+            n.weight[i][j] = __ldg((const float4 *)(w.norm_weight + k) + j);
+            if (w.norm_bias) n.bias[i][j] = __ldg((const float4 *)(w.norm_bias + k) + j);
+        }
     }
     return n;
+}
+
+/* As few_affine_at makes it from memory. */
+template <int P> DEV few_affine affine_of(const norm_numbers<P> &n, int i) {
+    const float4 a = n.weight[i][0], b = n.weight[i][1], c = n.bias[i][0], d = n.bias[i][1];
+    return {{1 + a.x, 1 + a.y, 1 + a.z, 1 + a.w, 1 + b.x, 1 + b.y, 1 + b.z, 1 + b.w},
+            {c.x, c.y, c.z, c.w, d.x, d.y, d.z, d.w}};
 }
 
 /* x as mma16 takes it: [block][h][step of 16 k][part]. */
@@ -205,7 +220,7 @@ template <int P> DEV void keep_rows(fragments<P> &a, const uint4 (&x)[P][2][2]) 
             for (int h = 0; h < 2; h++) set_fragments(a, i, h, r, x[i][r][h]);
 }
 
-/* RMS norm of x; the sums of squares meet in shared memory. Beyond k, where W is zero, x becomes zero. */
+/* RMS norm of x; the sums of squares meet in shared memory. */
 template <int P>
 DEV void norm_rows(fragments<P> &a, const uint4 (&x)[P][2][2], const resident_product &w,
                    const norm_numbers<P> &numbers, const resident_thread &me) {
@@ -233,7 +248,7 @@ DEV void norm_rows(fragments<P> &a, const uint4 (&x)[P][2][2], const resident_pr
         for (int i = 0; i < P * 2; i++) {
             const int k = resident_k(i / 2, i % 2, me), at = k + known;
             uint4 v = x[i / 2][r][i % 2];
-            few_affine m = numbers.of[i];
+            few_affine m = affine_of<P>(numbers, i);
             if (known && k < w.ldx)
                 m = few_affine_at(w.norm_weight + at, w.norm_bias ? w.norm_bias + at : NULL);
             few_scale(v, factor, m);
@@ -309,7 +324,7 @@ DEV void finish_unit(const resident_product &w, const float *parts, const unit_f
 }
 
 /* All of the block's units of a product, UNITS at a time; a warp has at most P blocks of 64 k. What does not
- * depend on other blocks is asked for before they meet. */
+ * depend on other blocks is asked for while they arrive. */
 template <int R, int KIND, int P>
 DEV void multiply(const gpu_resident_mma &p, const resident_product &w, const resident_mma_size &m,
                   weight_stream &s, meeting &all, int meets, const resident_thread &me) {
@@ -318,9 +333,10 @@ DEV void multiply(const gpu_resident_mma &p, const resident_product &w, const re
     fragments<P> a;
     float *const parts = (float *)me.beside;
     const int has_units = (int)blockIdx.x < m.units;
+    if (meets) arrive(all, me.tid);
     const norm_numbers<P> numbers = load_numbers<KIND, P>(w, has_units, me);
     unit_finish u = prepare_unit<KIND, C>(w, blockIdx.x, m.units, me);
-    if (meets) meet(all, me.tid);
+    if (meets) await_others(all, me.tid);
     if (!has_units) return;
     load_rows<P>(x, w, me);
     if (KIND == GPU_EPILOGUE_RESIDUAL) keep_rows<P>(a, x);
@@ -357,7 +373,7 @@ DEV float *sums_at(const gpu_resident_mma &p, int tile, int query) {
            ((size_t)tile * RESIDENT_MMA_QUERIES + query) * RESIDENT_MMA_HEAD;
 }
 
-/* The keys that some row sees, and their tiles. */
+/* The keys that some row sees, and their tiles. They are the same in all layers. */
 DEV int seen_keys(const gpu_resident_mma &p, const resident_thread &me) {
     const int keys = me.lane < me.rows ? __ldg(p.keys + me.lane) : 0;
     return __reduce_max_sync(0xffffffffu, keys);
@@ -375,16 +391,15 @@ DEV void copy_rows(u32 to, const void *from, int count, int there, int tid) {
 }
 
 /* 16 queries from `first` on against the 64 keys of a tile. */
-DEV void attend_tile(const gpu_resident_mma &p, int layer, int first, int tile, int seen,
-                     const resident_thread &me) {
+DEV void attend_tile(const gpu_resident_mma &p, int layer, int first, int tile, const resident_thread &me) {
     const u32 q = shared_address(me.beside), kv = q + ROWS * 512;
     float *const maxima = (float *)(me.beside + (ROWS + KEYS) * 512 + ROWS * 128);
     const cache_memory memory = {q, kv, kv, kv + KEYS * 512, maxima, maxima + 4 * ROWS};
     const cache_thread one = thread_of(me.tid);
-    const int queries = me.rows * p.heads, key0 = tile * KEYS, there = seen - key0,
+    const int queries = me.rows * p.heads, key0 = tile * KEYS, there = me.seen - key0,
               multiplies = me.warp < 4;
     const size_t at = (size_t)layer * p.cache_bytes + (size_t)key0 * DIM * sizeof(u16);
-    const key_tile keys = {0, key0, seen};
+    const key_tile keys = {0, key0, me.seen};
     attended a = {};
     cache_state w = {};
     float score[2][4] = {};
@@ -441,12 +456,11 @@ DEV void store_totals(const gpu_resident_mma &p, int first, int tile, const resi
 }
 
 DEV void attend_tiles(const gpu_resident_mma &p, int layer, const resident_thread &me) {
-    const int groups = (me.rows * p.heads + ROWS - 1) / ROWS, seen = seen_keys(p, me),
-              units = groups * tiles_of(seen);
+    const int groups = (me.rows * p.heads + ROWS - 1) / ROWS, units = groups * tiles_of(me.seen);
 #pragma unroll 1
     for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
         const int first = unit % groups * ROWS, tile = unit / groups;
-        attend_tile(p, layer, first, tile, seen, me);
+        attend_tile(p, layer, first, tile, me);
         store_totals(p, first, tile, me);
     }
 }
@@ -455,11 +469,10 @@ DEV void attend_tiles(const gpu_resident_mma &p, int layer, const resident_threa
  * of it was written long ago. */
 DEV void ask_for_tiles(const gpu_resident_mma &p, int layer, const resident_thread &me) {
     enum { LINE = 128, LINES = KEYS * DIM * 2 / LINE };
-    const int groups = (me.rows * p.heads + ROWS - 1) / ROWS, seen = seen_keys(p, me),
-              tile = blockIdx.x / groups;
+    const int groups = (me.rows * p.heads + ROWS - 1) / ROWS, tile = blockIdx.x / groups;
     const size_t at = layer * p.cache_bytes + (size_t)tile * KEYS * DIM * 2;
     for (int i = me.tid; i < LINES; i += THREADS) {
-        if (tile * KEYS + i / (DIM * 2 / LINE) >= seen) break;
+        if (tile * KEYS + i / (DIM * 2 / LINE) >= me.seen) break;
         prefetch((const char *)p.k + at + i * LINE);
         prefetch((const char *)p.v + at + i * LINE);
     }
@@ -467,7 +480,7 @@ DEV void ask_for_tiles(const gpu_resident_mma &p, int layer, const resident_thre
 
 /* A query's tiles: 64 threads, 4 dims each. */
 DEV void join_tiles(const gpu_resident_mma &p, const resident_thread &me) {
-    const int tiles = tiles_of(seen_keys(p, me)), i = (me.tid & 63) * 4;
+    const int tiles = tiles_of(me.seen), i = (me.tid & 63) * 4;
     for (int f = blockIdx.x + gridDim.x * (me.tid >> 6); f < me.rows * p.heads; f += gridDim.x * 4) {
         float2 stats = make_float2(-INFINITY, 0);
         if (me.lane < tiles) stats = __ldcg((const float2 *)stats_at(p, me.lane, f));
@@ -538,12 +551,13 @@ template <int R> DEV void resident(const gpu_resident_mma &p) {
         DOWN = RESIDENT_MMA_HIDDEN / 512
     };
     extern __shared__ __align__(1024) char memory[];
-    resident_thread me = {(int)threadIdx.x, (int)threadIdx.x & 31, (int)threadIdx.x >> 5, 0,
+    resident_thread me = {(int)threadIdx.x, (int)threadIdx.x & 31, (int)threadIdx.x >> 5, 0, 0,
                           memory + R * RESIDENT_MMA_SLOT, NULL};
     me.squares = (float *)(me.beside + RESIDENT_MMA_TILE);
     weight_stream s = begin_stream<R>(p, shared_address(memory), me.warp, me.lane);
     me.rows = __ldg(p.count);
     wait_before();
+    me.seen = p.stop_early ? 0 : seen_keys(p, me);
     meeting all = begin_meeting(p);
 #pragma unroll 1
     for (int layer = 0; layer < p.depth && me.rows > 0; layer++) {
@@ -551,10 +565,12 @@ template <int R> DEV void resident(const gpu_resident_mma &p) {
         multiply<R, GPU_EPILOGUE_QKV, WIDE>(p, qkv_of(p, layer), p.sizes[RESIDENT_MMA_QKV], s,
                                             all, layer > 0, me);
         if (p.stop_early) break;
+        arrive(all, me.tid);
         ask_for_tiles(p, layer, me);
-        meet(all, me.tid);
+        await_others(all, me.tid);
         attend_tiles(p, layer, me);
-        meet(all, me.tid);
+        arrive(all, me.tid);
+        await_others(all, me.tid);
         join_tiles(p, me);
         multiply<R, GPU_EPILOGUE_RESIDUAL, O>(p, residual_of(p, p.attended, p.heads * DIM, l.gate_in),
                                               p.sizes[RESIDENT_MMA_O], s, all, 1, me);
