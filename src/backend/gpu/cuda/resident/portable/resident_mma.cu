@@ -127,8 +127,9 @@ typedef struct resident_thread {
     int tid, lane, warp, rows;
     int seen;                              /* keys that some row sees                                       */
     char *beside;                          /* after the ring                                                */
-    float *squares;
 } resident_thread;
+
+DEV float *squares_of(const resident_thread &me) { return (float *)(me.beside + RESIDENT_MMA_TILE); }
 
 typedef struct resident_product {
     const void *x;
@@ -235,13 +236,13 @@ DEV void norm_rows(fragments<P> &a, const uint4 (&x)[P][2][2], const resident_pr
                 if (resident_k(i, h, me) < w.ldx) sum += few_squares(x[i][r][h]);
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        if (!t) me.squares[(g + 8 * r) * WARPS + me.warp] = sum;
+        if (!t) squares_of(me)[(g + 8 * r) * WARPS + me.warp] = sum;
     }
     __syncthreads();
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const float4 s = *(const float4 *)(me.squares + (g + 8 * r) * WARPS),
-                     z = *(const float4 *)(me.squares + (g + 8 * r) * WARPS + 4);
+        const float4 s = *(const float4 *)(squares_of(me) + (g + 8 * r) * WARPS),
+                     z = *(const float4 *)(squares_of(me) + (g + 8 * r) * WARPS + 4);
         const float factor = rsqrtf((s.x + s.y + s.z + s.w + z.x + z.y + z.z + z.w) / w.ldx + w.eps);
         const int known = known_at(w.epilogue.known, g + 8 * r, g + 8 * r < me.rows);
 #pragma unroll
@@ -380,14 +381,20 @@ DEV int seen_keys(const gpu_resident_mma &p, const resident_thread &me) {
 }
 DEV int tiles_of(int keys) { return (keys + KEYS - 1) / KEYS; }
 
-/* `count` rows of 256 numbers into shared memory, zeros beyond `there`. */
-DEV void copy_rows(u32 to, const void *from, int count, int there, int tid) {
-#pragma unroll 4
-    for (int i = tid; i < count * 32; i += THREADS) {
-        const int r = i >> 5, c = i & 31;
-        copy16(row512(to, r, c), (const u16 *)from + (r < there ? (size_t)r * DIM + c * 8 : 0), r < there);
-    }
-    copy_commit();
+/* WARPS·N rows of 256 numbers, through registers: a wait for cp.async would be one for the ring, too. */
+template <int N> DEV void ask_for_cached(uint4 (&v)[N], const void *from, int there, int tid) {
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        v[j] = __ldcg((const uint4 *)from + (WARPS * j + (tid >> 5) < there ? tid + j * THREADS : 0));
+    __syncwarp();                          /* no load moves to where it is used                             */
+}
+
+/* They into shared memory, zeros beyond `there`. */
+template <int N> DEV void keep_cached(char *to, const uint4 (&v)[N], int there, int tid) {
+    to += row512(0, tid >> 5, tid & 31);
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        *(uint4 *)(to + j * WARPS * 512) = WARPS * j + (tid >> 5) < there ? v[j] : make_uint4(0, 0, 0, 0);
 }
 
 /* 16 queries from `first` on against the 64 keys of a tile. */
@@ -404,9 +411,13 @@ DEV void attend_tile(const gpu_resident_mma &p, int layer, int first, int tile, 
     cache_state w = {};
     float score[2][4] = {};
 
+    uint4 query[ROWS / WARPS], key[KEYS / WARPS], value[KEYS / WARPS];
+    ask_for_cached(query, (const u16 *)p.q + (size_t)first * DIM, queries - first, me.tid);
+    ask_for_cached(key, (const char *)p.k + at, there, me.tid);
+    ask_for_cached(value, (const char *)p.v + at, there, me.tid);
     __syncthreads();                       /* whatever lay here before was read                             */
-    copy_rows(q, (const u16 *)p.q + (size_t)first * DIM, ROWS, queries - first, me.tid);
-    copy_rows(kv, (const char *)p.k + at, KEYS, there, me.tid);
+    keep_cached(me.beside, query, queries - first, me.tid);
+    keep_cached(me.beside + ROWS * 512, key, there, me.tid);
     a.top[0] = a.top[1] = -INFINITY;
     w.scale = p.scale * 1.4426950408889634f;
 #pragma unroll
@@ -415,7 +426,6 @@ DEV void attend_tile(const gpu_resident_mma &p, int layer, int first, int tile, 
         w.sample[h] = f < queries ? 0 : -1;
         w.keys[h] = f < queries ? __ldg(p.keys + f / p.heads) : 0;
     }
-    copy_wait<0>();
     __syncthreads();
     if (multiplies) {
 #pragma unroll
@@ -425,9 +435,8 @@ DEV void attend_tile(const gpu_resident_mma &p, int layer, int first, int tile, 
         mask_scores<1>(score, w, one, keys, maxima);
     }
     __syncthreads();                       /* maxima are written, keys are read                             */
-    copy_rows(kv, (const char *)p.v + at, KEYS, there, me.tid);
+    keep_cached(me.beside + ROWS * 512, value, there, me.tid);
     if (multiplies) weigh_scores<1>(a, score, w, one, memory);
-    copy_wait<0>();
     __syncthreads();
     if (!multiplies) return;
     multiply_values(a.out, one, memory);
@@ -552,8 +561,7 @@ template <int R> DEV void resident(const gpu_resident_mma &p) {
     };
     extern __shared__ __align__(1024) char memory[];
     resident_thread me = {(int)threadIdx.x, (int)threadIdx.x & 31, (int)threadIdx.x >> 5, 0, 0,
-                          memory + R * RESIDENT_MMA_SLOT, NULL};
-    me.squares = (float *)(me.beside + RESIDENT_MMA_TILE);
+                          memory + R * RESIDENT_MMA_SLOT};
     weight_stream s = begin_stream<R>(p, shared_address(memory), me.warp, me.lane);
     me.rows = __ldg(p.count);
     wait_before();
