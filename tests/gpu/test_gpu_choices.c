@@ -264,9 +264,7 @@ static void test_graph_of_short_prompts(void **state) {
  * or, where the change moves no time, `openpi tune --rekey`. */
 static void test_kernels_of_the_shipped_tables(void **state) {
     static const tuning_machine cards[] = {{"NVIDIA H200", "hopper", 0},
-                                           {"NVIDIA H100 80GB HBM3", "hopper", 0},
-                                           {"NVIDIA H200", "portable", 0},
-                                           {"NVIDIA H200 as rtx4090", "portable", 0}};
+                                           {"NVIDIA H100 80GB HBM3", "hopper", 0}};
     (void)state;
     for (size_t c = 0; c < sizeof cards / sizeof *cards; c++) {
         openpi_engine *engine;

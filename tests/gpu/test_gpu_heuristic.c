@@ -1,7 +1,7 @@
-/* How far the portable kernels' heuristic is from the best choices, where a table of tune/ has their times:
- * 5 % at most of the operations of a plan. Without a GPU: the table has the times, the heuristic runs over a
- * driver that is not there. A table of a card that stood for another one (--as) is no judge: its tensor cores
- * were its own, the heuristic counts with those of the other. */
+/* How far the portable kernels' heuristic is from the best choices that a tuner found on an H200: 5 % at most
+ * of the operations of a plan. Without a GPU: the table has the times, the heuristic runs over a driver that
+ * is not there. A table of a card that stood for another one (--as) would be no judge: its tensor cores are
+ * its own, the heuristic counts with those of the other. */
 #include "fake_gpu.h"
 #include "full_plans.h"
 #include "tuning/call_kinds.h"
@@ -143,28 +143,18 @@ static void test_the_judge(void **state) {
     assert_true(j.known == 0 && j.unknown > 0);
 }
 
-static void test_the_tables(void **state) {
-    int portable = 0;
+/* The H200's times with these kernels. Its kernels may have changed since: a heuristic is judged by names. */
+static void test_the_table(void **state) {
+    tuning *table = NULL;
     (void)state;
-    for (const tuning_text *t = tuning_texts; t->text; t++) {
-        tuning *table = NULL;
-        json_t *root = json_loadb(t->text, (size_t)(t->end - t->text), 0, NULL);
-        must(tuning_parse(root, "a table", NULL, NULL, &table, &error));
-        if (!strcmp(table->machine.path, "portable") && !strstr(table->machine.device, " as ")) {
-            const judgement j = judge(table);
-            portable++;
-            print_message("%s: %d shapes, %d without a time, %.1f %% lost, most of it %.1f %%%s%s\n",
-                          table->machine.device, j.known, j.unknown, 100 * loss(&j), 100 * j.worst,
-                          *j.what ? ": " : "", j.what);
-            assert_true(j.known > 0);
-            if (loss(&j) > most_loss) fail_msg("%.1f %% lost", 100 * loss(&j));
-        }
-        tuning_close(table);
-        json_decref(root);
-    }
-    if (portable) return;
-    print_message("no table of the portable kernels is in the library (docs/speed/portable.md)\n");
-    skip();
+    must(tuning_read(TESTS_DIR "/../docs/results/h200-portable/tune-portable.json", NULL, NULL, &table,
+                     &error));
+    const judgement j = judge(table);
+    print_message("%s: %d shapes, %d without a time, %.1f %% lost, most of it %.1f %%: %s\n",
+                  table->machine.device, j.known, j.unknown, 100 * loss(&j), 100 * j.worst, j.what);
+    assert_true(j.known > 10 * j.unknown && j.best_us > 0);
+    if (loss(&j) > most_loss) fail_msg("%.1f %% lost", 100 * loss(&j));
+    tuning_close(table);
 }
 
 /* ---- fewer cameras ----------------------------------------------------------------------------------- */
@@ -218,7 +208,7 @@ static void test_fewer_cameras_without_a_table(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_judge),
-        cmocka_unit_test(test_the_tables),
+        cmocka_unit_test(test_the_table),
         cmocka_unit_test(test_fewer_cameras_without_a_table),
     };
     return cmocka_run_group_tests_name("gpu heuristic", tests, NULL, NULL);

@@ -29,7 +29,7 @@ for library in libopenpi.so libopenpi.a; do
 done
 
 # Writable data that is no constant: .data and .bss. (.data.rel.ro is constant once loaded.)
-if globals=$(objdump -t libopenpi.a | awk '$(NF - 2) ~ /^\.(data|bss|tdata|tbss)(\..*)?$/ && $(NF - 2) !~ /^\.data\.rel\.ro/ && $(NF - 1) !~ /^0+$/ { print $NF }' | grep .); then
+if globals=$(objdump -t libopenpi.a | awk 'NF > 2 && $(NF - 2) ~ /^\.(data|bss|tdata|tbss)(\..*)?$/ && $(NF - 2) !~ /^\.data\.rel\.ro/ && $(NF - 1) !~ /^0+$/ { print $NF }' | grep .); then
     echo "libopenpi.a: global variables:" $globals
     status=1
 fi
