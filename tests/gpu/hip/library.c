@@ -260,6 +260,6 @@ int hipModuleLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
     CALL(1);
     int sound = gz == 1 && by == 1 && bz == 1 && gy <= MOST_BLOCKS_Y && !shared_bytes && !extra;
     if (!kernel || !sound) return fake_end(FAKE_INVALID);
-    const fake_node n = {.launch = {kernel, {gx, gy, gz}, {bx, by, bz}, 0, arguments[0], kernel->bytes}};
+    const fake_node n = {.launch = {kernel, {gx, gy, gz}, {bx, by, bz}, 0, arguments[0], kernel->bytes, 0}};
     return fake_end(fake_do(stream, &n));
 }
