@@ -38,27 +38,6 @@ BROADCAST_INLINE reg reg_fma(reg a, reg b, reg c) { return vfmaq_f32(c, a, b); }
 
 #include "backend/cpu/broadcast_f32.h"
 
-#define X(rows)                                                                                       \
-    SANITIZER_BLIND static void codes_tile_##rows(int k, const void *a, const void *b, float *c,      \
-                                                  int accumulate) {                                   \
-        tiles(rows, k, a, b, c, accumulate, B_CODES);                                                 \
-    }
-EACH_ROW(X)
-#undef X
-
-static void codes_run(int rows, int k, const void *a, const void *b, float *c, int accumulate,
-                      cpu_ahead ahead) {
-    (void)ahead;                 /* these have a fetch of their own, along the panel they read */
-#define X(rows) [rows] = codes_tile_##rows,
-    static const broadcast_kernel kernels[ROWS + 1] = {EACH_ROW(X)};
-#undef X
-    kernels[rows](k, a, b, c, accumulate);
-}
-
-static void codes_pack(void *to, const void *const *rows, int count, int k) {
-    pack_f32(to, rows, count, k, 1);
-}
-
 const cpu_product cpu_f32_f32_neon = BROADCAST_PRODUCT(f32, 4, 1);
 const cpu_product cpu_f32_bf16_neon = BROADCAST_PRODUCT(bf16, 2, 2);
 const cpu_product cpu_f32_int8_neon = BROADCAST_PRODUCT(codes, 1, 1);

@@ -21,7 +21,7 @@
 enum { PIECE = 128 /* rows of a panel: 16 KB */, PANEL_ROW = PANEL * 4, LINE = 64, MOST_WIDE = 8 };
 
 /* What B is: words that MULTIPLY takes as they are, pairs of bf16, codes of 8 bits; the last two become
- * floats. The first two are the fp32 tiles' own 0 and 1. */
+ * floats. In the order of cpu/broadcast_f32.h's kinds. */
 typedef enum b_kind { B_WORDS, B_BF16, B_CODES } b_kind;
 /* What a turn uses of each word. */
 typedef enum part { WORDS, EVEN, ODD } part;

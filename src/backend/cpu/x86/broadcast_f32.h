@@ -10,7 +10,7 @@
  * A tile is two registers wide; a panel is one or two of them, one after the other, each from the start of
  * k to its end. A row of a panel is 128 bytes, 32 floats or 32 pairs, or 32 integers. */
 
-/* The first two are the tiles' own 0 and 1. */
+/* The kinds of cpu/broadcast_f32.h. */
 typedef enum b_kind { B_F32, B_BF16, B_INT8 } b_kind;
 
 enum { ROW_BYTES = PANEL * 4, REG_BYTES = REG_FLOATS * 4, TILES = PANEL / 2 / REG_FLOATS, LINE = 64 };
@@ -67,24 +67,3 @@ BROADCAST_INLINE void tiles(int rows, int k, const void *a, const void *b, float
 
 #define REG_CLASS "v"
 #include "backend/cpu/broadcast_f32.h"
-
-#define X(rows)                                                                                       \
-    SANITIZER_BLIND static void codes_tile_##rows(int k, const void *a, const void *b, float *c,      \
-                                                  int accumulate) {                                   \
-        tiles(rows, k, a, b, c, accumulate, B_INT8);                                                  \
-    }
-EACH_ROW(X)
-#undef X
-
-static void codes_run(int rows, int k, const void *a, const void *b, float *c, int accumulate,
-                      cpu_ahead ahead) {
-    (void)ahead;                 /* these have a fetch of their own, along the panel they read */
-#define X(rows) [rows] = codes_tile_##rows,
-    static const broadcast_kernel kernels[ROWS + 1] = {EACH_ROW(X)};
-#undef X
-    kernels[rows](k, a, b, c, accumulate);
-}
-
-static void codes_pack(void *to, const void *const *rows, int count, int k) {
-    pack_f32(to, rows, count, k, 1);
-}
