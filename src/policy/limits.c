@@ -129,7 +129,8 @@ static int all_known(const limits *limits, const double *previous, const double 
 static int clamp(const interval *fits, int dims, double *action, int step, limits_report *report) {
     int changed = 0;
     for (int d = 0; d < dims; d++) {
-        if (!(fits[d].low <= fits[d].high)) {
+        double sent = fmin(fmax(action[d], fits[d].low), fits[d].high);
+        if (!(fits[d].low <= fits[d].high) || !isfinite(sent)) {
             report->stop = LIMITS_NOTHING_FITS;
             report->step = -1;
             note_first(report, step, d, action[d]);
@@ -137,7 +138,6 @@ static int clamp(const interval *fits, int dims, double *action, int step, limit
             report->from = fits[d].high;
             return 0;
         }
-        double sent = fmin(fmax(action[d], fits[d].low), fits[d].high);
         changed += sent != action[d];
         action[d] = sent;
     }

@@ -162,6 +162,22 @@ static void assert_stopped(const problem *p) {
     }
 }
 
+/* Limits that no finite number is within, which a robot's file cannot have: nothing is sent. */
+static void an_infinite_limit_is_never_sent(void **state) {
+    (void)state;
+    limits l;
+    limits_report report;
+    for (int kind = 0; kind < 2; kind++) {
+        double action[1] = {0.5};
+        limits_clear(&l, 1);
+        l.count = 1;
+        if (kind) l.max[0] = -INFINITY;
+        else l.min[0] = INFINITY;
+        assert_false(limits_apply(&l, NULL, NULL, action, 1, &report));
+        assert_int_equal(report.stop, LIMITS_NOTHING_FITS);
+    }
+}
+
 static void no_action_leaves_beyond_a_limit(void **state) {
     (void)state;
     int sent[3] = {0}, changed[3] = {0}, stopped[3] = {0};
@@ -290,6 +306,7 @@ static void what_is_wrong_is_described(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_infinite_limit_is_never_sent),
         cmocka_unit_test(no_action_leaves_beyond_a_limit), cmocka_unit_test(only_finite_numbers_leave),
         cmocka_unit_test(single_actions_are_as_a_chunk),   cmocka_unit_test(each_is_counted),
         cmocka_unit_test(what_is_wrong_is_described),
