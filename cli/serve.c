@@ -16,7 +16,7 @@ enum {
 typedef struct serve_values {
     const char *allow_origin, *default_prompt;
     const char *synthetic, *host, *admin, *tokens;
-    const char *new_token, *tls_certificate, *tls_key, *record;
+    const char *new_token, *tls_certificate, *tls_key, *record, *updates;
     int token_class, rate, no_admin, log_format, log_requests;
     int kept_prefixes, samples;
     int horizon, steps, port, trust_network, drain, prepare_threads, max_block, throughput;
@@ -92,6 +92,7 @@ static int serve_run(const void *values, char **positional, int count) {
                              .tls_certificate = input_path(v->tls_certificate),
                              .tls_key = input_path(v->tls_key),
                              .record = v->record,
+                             .updates = input_path(v->updates),
                              .record_most = v->record_max,
                              .log_json = v->log_format == JSON || (v->log_format != TEXT && !terminal),
                              .log_prefix = manager.journal,
@@ -160,6 +161,9 @@ static const option_row options[] = {
      "connections whose last prefix is kept, so that a request with the same pictures and prompt does not "
      "compute it again; each holds memory for a session (default: 1; 0: none)",
      .offset = AT(kept_prefixes), .low = 0, .high = OPENPI_MAX_BATCH},
+    {OPTION_TEXT, "updates", "FOLDER",
+     "POST /weights/NAME of the admin port puts the tensors of this folder's safetensors file NAME in the "
+     "place of the model's (default: no file may be named)", .offset = AT(updates)},
     {OPTION_HEADING, .name = "Network"},
     {OPTION_TEXT, "host", "ADDRESS",
      "listen on this address or name (default: 127.0.0.1, which only this machine reaches)",

@@ -413,6 +413,15 @@ struct openpi_field;
 OPENPI_API openpi_status openpi_engine_update(openpi_engine *engine, const struct openpi_field *tensors,
                                               int count, openpi_error *error);
 
+/* The same with all tensors of a safetensors file (F32, BF16 or F16), for engines[engine_count] that have the
+ * same checkpoint, as those of several devices: they are packed for every engine before the first one
+ * changes, so either all of them have the new weights or none, but where a device is lost. Memory: the packed
+ * weights that change, once more on each device, until this returns; the file is read in pieces. *count (may
+ * be NULL): how many tensors there were.
+ *   OPENPI_BAD_FILE  no safetensors file, or none that is whole */
+OPENPI_API openpi_status openpi_engine_update_file(openpi_engine *const *engines, int engine_count,
+                                                   const char *file, int *count, openpi_error *error);
+
 /* What loading found that changes actions and is no error, such as an older step of an unfinished training
  * run: sentence 0, 1, …; NULL after the last. *warning (may be NULL) becomes 1 where actions may not be what
  * the user expects, else 0. A program shows them to its user. The string is the engine's and valid until it

@@ -9,8 +9,10 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
+#include "serve/small/clock.h"
 #include "serve/small/fail.h"
 #include "serve/small/thread.h"
 
@@ -23,6 +25,8 @@ struct reload {
     pthread_cond_t changed;
     int asked, cancelled, busy;
     char text[RELOAD_TEXT];      /* of the last one that ended                                             */
+    char update[UPDATE_NAME];    /* the file of the update that was asked for, or is under way; "": none   */
+    char update_text[RELOAD_TEXT];
 };
 
 static int is_cancelled(void *user) {
@@ -75,6 +79,74 @@ static openpi_status reload_once(reload *r, openpi_error *error) {
     return OPENPI_OK;
 }
 
+/* ---- other weights ---------------------------------------------------------------------------------- */
+
+static openpi_status replace_weights(reload *r, const char *name, int *tensors, openpi_error *error) {
+    const reload_options *o = &r->options;
+    openpi_engine *engines[SCHEDULER_DEVICES];
+    char path[PATH_MAX];
+    int count = o->loading->count;
+    int length = snprintf(path, sizeof path, "%s/%s", o->loading->options->updates, name);
+    if (length >= (int)sizeof path)
+        return fail(error, OPENPI_BAD_ARGUMENT, "the path of %s is longer than %zu bytes", name, sizeof path);
+    for (int i = 0; i < count; i++) engines[i] = device_engine(o->devices[i]);
+    return openpi_engine_update_file(engines, count, path, tensors, error);
+}
+
+/* The sentence of GET /weights. The name stays the thread's until it is over. */
+static void end_update(reload *r, openpi_status status, int tensors, double ms, const char *sentence) {
+    char when[48] = "";
+    time_t now = time(NULL);
+    struct tm utc;
+    if (gmtime_r(&now, &utc)) strftime(when, sizeof when, "updated at %Y-%m-%d %H:%M:%S UTC", &utc);
+    pthread_mutex_lock(&r->lock);
+    if (status != OPENPI_OK) snprintf(r->update_text, sizeof r->update_text, "refused: %s", sentence);
+    else
+        snprintf(r->update_text, sizeof r->update_text, "%s: %d tensors of %s in %.1f ms", when, tensors,
+                 r->update, ms);
+    r->update[0] = 0;
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void update_once(reload *r) {
+    openpi_error error = OPENPI_ERROR_INIT;
+    log_entry refused = {.level = LOG_LEVEL_WARNING, .event = "not updated"};
+    int tensors = 0;
+    double began = clock_now();
+    openpi_status status = replace_weights(r, r->update, &tensors, &error);
+    double ms = clock_now() - began;
+    metrics_add_updated(r->options.metrics, status == OPENPI_OK);
+    if (status != OPENPI_OK)
+        log_entry_write(r->options.log, &refused, "not updated, the weights stay: %s", error.message);
+    else
+        log_line(r->options.log, "updated", "updated: %d tensors of %s in %.1f ms", tensors, r->update, ms);
+    end_update(r, status, tensors, ms, error.message);
+}
+
+/* Letters and the like, so that no name leads out of the folder. */
+static int is_name(const char *name) {
+    static const char may[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    size_t count = strlen(name);
+    return count && count < UPDATE_NAME && name[0] != '.' && strspn(name, may) == count;
+}
+
+update_wish update_ask(reload *r, const char *name) {
+    if (!r->options.loading->options->updates) return UPDATE_OFF;
+    if (!is_name(name)) return UPDATE_NO_NAME;
+    pthread_mutex_lock(&r->lock);
+    update_wish wish = r->update[0] || r->cancelled ? UPDATE_BUSY : UPDATE_ASKED;
+    if (wish == UPDATE_ASKED) snprintf(r->update, sizeof r->update, "%s", name);
+    pthread_cond_signal(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+    return wish;
+}
+
+void update_look(reload *r, char text[RELOAD_TEXT]) {
+    pthread_mutex_lock(&r->lock);
+    snprintf(text, RELOAD_TEXT, "%s", r->update[0] ? "updating" : r->update_text);
+    pthread_mutex_unlock(&r->lock);
+}
+
 /* ---- the thread ------------------------------------------------------------------------------------- */
 
 static void write_text(reload *r, openpi_status status, const char *sentence) {
@@ -97,26 +169,35 @@ static void say(reload *r, openpi_status status, const char *sentence) {
     if (status == OPENPI_OK) model_say_notes(r->running, r->options.log);
 }
 
-/* Waits until somebody asks. 0: it is over. */
-static int wait(reload *r) {
+typedef enum work { WORK_NONE, WORK_RELOAD, WORK_UPDATE } work;
+
+/* Waits until somebody asks. WORK_NONE: it is over. */
+static work wait(reload *r) {
     pthread_mutex_lock(&r->lock);
-    while (!r->asked && !r->cancelled) pthread_cond_wait(&r->changed, &r->lock);
-    int go = !r->cancelled;
-    r->busy = go;
-    r->asked = 0;
+    while (!r->asked && !r->update[0] && !r->cancelled) pthread_cond_wait(&r->changed, &r->lock);
+    work work = r->cancelled ? WORK_NONE : r->asked ? WORK_RELOAD : WORK_UPDATE;
+    if (work == WORK_NONE) r->busy = 0;
+    if (work == WORK_RELOAD) r->busy = 1;
+    if (work != WORK_UPDATE) r->asked = 0;
     pthread_mutex_unlock(&r->lock);
-    return go;
+    return work;
+}
+
+static void reload_and_say(reload *r) {
+    openpi_error error = OPENPI_ERROR_INIT;
+    log_line(r->options.log, "reloading", "reloading");
+    openpi_status status = reload_once(r, &error);
+    write_text(r, status, error.message);
+    say(r, status, error.message);
+    r->options.over(r->options.user);
 }
 
 static void *run(void *argument) {
     reload *r = argument;
-    while (wait(r)) {
-        openpi_error error = OPENPI_ERROR_INIT;
-        log_line(r->options.log, "reloading", "reloading");
-        openpi_status status = reload_once(r, &error);
-        write_text(r, status, error.message);
-        say(r, status, error.message);
-        r->options.over(r->options.user);
+    work work;
+    while ((work = wait(r)) != WORK_NONE) {
+        if (work == WORK_RELOAD) reload_and_say(r);
+        else update_once(r);
     }
     return NULL;
 }
@@ -149,6 +230,7 @@ openpi_status reload_open(const reload_options *options, reload **out, openpi_er
     made->options = *options;
     made->running = model_hold(options->model);
     snprintf(made->text, sizeof made->text, "not reloaded since the start");
+    snprintf(made->update_text, sizeof made->update_text, "not updated since the start");
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->changed, NULL);
     openpi_status status =

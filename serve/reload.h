@@ -5,7 +5,11 @@
  *   those that wait once more -> each device runs it from its next call on -> the old one is closed
  *
  * Whatever goes wrong before the last two steps is one sentence, and the old one goes on. A reload that is
- * asked for while one is under way starts when that has ended; several become one. */
+ * asked for while one is under way starts when that has ended; several become one.
+ *
+ * The same thread puts single weights in the place of those that run (openpi_engine_update_file): from a file
+ * in the folder that the server was started with, on all devices or on none. The next reload reads the
+ * checkpoint again, without them. */
 #ifndef SERVE_RELOAD_H
 #define SERVE_RELOAD_H
 
@@ -14,7 +18,7 @@
 #include "serve/log/log.h"
 #include "prepare.h"
 
-enum { RELOAD_TEXT = 700 };
+enum { RELOAD_TEXT = 700, UPDATE_NAME = 200 };
 
 typedef struct reload reload;
 
@@ -25,6 +29,7 @@ typedef struct reload_options {
     serve_device *const *devices;  /* dispatch_options.devices                                              */
     serve_model *model;          /* that runs; it is held                                                  */
     logger *log;
+    metrics *metrics;            /* that count updates of weights                                          */
     void (*over)(void *user);    /* one is over, whatever became of it. On the reload's thread             */
     void *user;
 } reload_options;
@@ -39,6 +44,19 @@ void reload_abandon(reload *reload);
 
 /* From any thread. */
 void reload_ask(reload *reload);
+
+/* What becomes of the wish for other weights. */
+typedef enum update_wish {
+    UPDATE_ASKED,
+    UPDATE_BUSY,                 /* another one is under way                                               */
+    UPDATE_OFF,                  /* the server was started without a folder for them                       */
+    UPDATE_NO_NAME,              /* other than letters, digits, ".", "_", "-"; hidden; too long           */
+} update_wish;
+/* `name`: of a file in serve_options.updates. From any thread. */
+update_wish update_ask(reload *reload, const char *name);
+/* What became of the last one: "not updated since the start", "updating", "updated at 2026-01-31 23:59:59
+ * UTC: 3 tensors of NAME in 12.3 ms", "refused: SENTENCE". */
+void update_look(reload *reload, char text[RELOAD_TEXT]);
 
 /* 0: one is under way. */
 int reload_is_over(reload *reload);

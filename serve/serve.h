@@ -52,6 +52,7 @@ typedef struct serve_options {
     int ping_seconds;            /* SERVE_PING_SECONDS                                                     */
     const char *tokens;          /* a file of tokens (tokens.h); everybody may connect                     */
     const char *tls_certificate, *tls_key; /* files of tls.h; both or none: no TLS                         */
+    const char *updates;         /* a folder of files that POST /weights may name; NULL: none may be named */
     const char *record;          /* a folder for recordings (recording/call.h); NULL: nothing is recorded   */
     uint64_t record_most;        /* bytes of all of them; SERVE_RECORD_BYTES                               */
     int log_json;                /* 1: log lines are JSON                                                  */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "serve/admin/about.h"
@@ -426,6 +427,7 @@ static openpi_status open_threads(server *s, openpi_error *error) {
                                 .devices = s->devices,
                                 .model = s->model,
                                 .log = &s->log,
+                                .metrics = &s->metrics,
                                 .over = on_reloaded,
                                 .user = s};
     return reload_open(&reloading, &s->reload, error);
@@ -532,9 +534,23 @@ static openpi_status check_limits(const serve_options *o, openpi_error *error) {
                 (unsigned long long)o->max_in_flight, (unsigned long long)o->max_message_bytes);
 }
 
+/* A recording says once which weights its actions are of. */
+static openpi_status check_updates(const serve_options *o, openpi_error *error) {
+    struct stat about;
+    if (!o->updates) return OPENPI_OK;
+    if (o->record)
+        return fail(error, OPENPI_BAD_ARGUMENT,
+                    "--updates and --record exclude each other: no recording could be replayed");
+    if (!o->admin)
+        return fail(error, OPENPI_BAD_ARGUMENT, "--updates needs the admin port, not --no-admin");
+    if (!stat(o->updates, &about) && S_ISDIR(about.st_mode)) return OPENPI_OK;
+    return fail(error, OPENPI_NOT_FOUND, "--updates is '%.300s', expected a folder", o->updates);
+}
+
 static openpi_status run(server *s, openpi_error *error) {
     const serve_options *o = s->options;
     SERVE_TRY(check_limits(o, error));
+    SERVE_TRY(check_updates(o, error));
     SERVE_TRY(loading_devices(&s->loading, error));
     if (o->tokens) SERVE_TRY(tokens_open(o->tokens, &s->gate.tokens, error));
     SERVE_TRY(model_open(o->checkpoint, &o->policy, o->horizon, 1, &s->model, error));

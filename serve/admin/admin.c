@@ -71,9 +71,9 @@ static void show(const admin *a, const char *type, net_page *page) {
                        .bytes = a->text.count};
 }
 
-/* What a route is asked with: the numbers of its path. */
+/* What a route is asked with: the numbers of its path, or the name at its end. */
 typedef struct asked {
-    const char *path;
+    const char *path, *name;
     uint64_t id, slot;
 } asked;
 
@@ -183,10 +183,33 @@ static void get_reload(admin *a, const asked *asked, net_page *page) {
     show(a, "text/plain; charset=utf-8", page);
 }
 
+static void post_weights(admin *a, const asked *asked, net_page *page) {
+    if (a->connections->draining) {
+        say(page, 503, "draining\n");
+        return;
+    }
+    switch (update_ask(a->reload, asked->name)) {
+    case UPDATE_ASKED: say(page, 200, "updating\n"); return;
+    case UPDATE_BUSY: say(page, 503, "another update is under way\n"); return;
+    case UPDATE_OFF: say(page, 403, "the server was started without --updates FOLDER\n"); return;
+    case UPDATE_NO_NAME: break;
+    }
+    say(page, 404, "expected /weights/NAME, the name of a file in the folder of --updates\n");
+}
+
+static void get_weights(admin *a, const asked *asked, net_page *page) {
+    char outcome[RELOAD_TEXT];
+    (void)asked;
+    update_look(a->reload, outcome);
+    text_clear(&a->text);
+    text_put(&a->text, "%s\n", outcome);
+    show(a, "text/plain; charset=utf-8", page);
+}
+
 /* ---- routes ----------------------------------------------------------------------------------------- */
 
 /* The page itself has nothing to hide: it asks for the token that its requests then send. A number in a path
- * is "#". */
+ * is "#", a name at its end is "*". */
 static const struct route {
     net_method method;
     const char *path;
@@ -205,12 +228,19 @@ static const struct route {
     {NET_POST, "/drain", 0, post_drain},
     {NET_POST, "/reload", 0, post_reload},
     {NET_GET, "/reload", 0, get_reload},
+    {NET_POST, "/weights/*", 0, post_weights},
+    {NET_GET, "/weights", 0, get_weights},
 };
 
 /* Returns 0 where the path is not of this form. Numbers have at most 18 digits. */
-static int matches(const char *form, const char *path, uint64_t numbers[2]) {
+static int matches(const char *form, const char *path, uint64_t numbers[2], const char **name) {
     int count = 0;
+    *name = NULL;
     for (; *form; form++) {
+        if (*form == '*') {
+            *name = path;
+            return 1;
+        }
         if (*form != '#') {
             if (*path++ != *form) return 0;
             continue;
@@ -229,7 +259,7 @@ static const struct route *find(const net_head *head, asked *asked, net_page *pa
     int known = 0;
     for (int i = 0; i < LENGTH(routes); i++) {
         uint64_t numbers[2] = {0, 0};
-        if (!matches(routes[i].path, head->path, numbers)) continue;
+        if (!matches(routes[i].path, head->path, numbers, &asked->name)) continue;
         asked->id = numbers[0];
         asked->slot = numbers[1];
         if (routes[i].method == method) return &routes[i];

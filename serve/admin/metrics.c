@@ -113,6 +113,12 @@ void metrics_add_dropped(metrics *m, drop_reason reason) {
     pthread_mutex_unlock(&m->lock);
 }
 
+void metrics_add_updated(metrics *m, int done) {
+    pthread_mutex_lock(&m->lock);
+    m->counts.updated[done]++;
+    pthread_mutex_unlock(&m->lock);
+}
+
 void metrics_add_recorded(metrics *m, int written) {
     pthread_mutex_lock(&m->lock);
     m->counts.recorded[written]++;
@@ -260,6 +266,10 @@ void metrics_write(const metrics_counts *c, const metrics_now *now, text *out) {
     for (int i = 0; i < 2; i++)
         text_put(out, "openpi_recorded_requests_total{result=\"%s\"} %llu\n", i ? "written" : "left_out",
                  (unsigned long long)c->recorded[i]);
+    head(out, "openpi_weight_updates_total", "counter", "Updates of weights that were asked for.");
+    for (int i = 0; i < 2; i++)
+        text_put(out, "openpi_weight_updates_total{result=\"%s\"} %llu\n", i ? "ok" : "refused",
+                 (unsigned long long)c->updated[i]);
     put_number(out, "counter", "openpi_prompts_truncated_total", "Answered requests whose prompt was cut.",
                (double)c->truncated);
     put_number(out, "counter", "openpi_prefixes_kept_total",

@@ -84,6 +84,7 @@ typedef struct metrics_counts {
     uint64_t kept;               /* calls whose prefix was kept                                            */
     uint64_t limited;            /* replies whose actions a limit of the robot changed                     */
     uint64_t beyond[METRICS_LIMITS];           /* numbers that were beyond a limit, by its kind            */
+    uint64_t updated[2];         /* updates of weights that were refused; that were done                   */
     uint64_t recorded[2];        /* requests that a recording left out; that it has                        */
     metrics_device devices[SCHEDULER_DEVICES];
     int device_count;
@@ -117,6 +118,8 @@ void metrics_add_batch(metrics *metrics, int device, int requests, double second
 void metrics_add_kept(metrics *metrics, int calls);
 void metrics_add_rejected(metrics *metrics, rejection reason);
 void metrics_add_dropped(metrics *metrics, drop_reason reason);
+/* 1: weights were replaced; 0: that was refused. */
+void metrics_add_updated(metrics *metrics, int done);
 /* 1: a request is in a recording; 0: it was left out. */
 void metrics_add_recorded(metrics *metrics, int written);
 void metrics_add_received(metrics *metrics, size_t bytes);

@@ -482,6 +482,7 @@ int device_kept(serve_device *d) {
 }
 
 serve_model *device_model(const serve_device *d) { return d->options.model; }
+openpi_engine *device_engine(const serve_device *d) { return d->engine; }
 const openpi_engine_info *device_engine_info(const serve_device *d) { return &d->engine_info; }
 const openpi_session_info *device_session_info(const serve_device *d) { return &d->session_info; }
 const batch_times *device_times(const serve_device *d) { return &d->times; }

@@ -31,6 +31,7 @@ openpi_status device_run(serve_device *device, job *const *jobs, int count, open
 /* Calls since this was asked last that took a prefix that was kept. On device_run's thread. */
 int device_kept(serve_device *device);
 serve_model *device_model(const serve_device *device);
+openpi_engine *device_engine(const serve_device *device);
 const openpi_engine_info *device_engine_info(const serve_device *device);
 const openpi_session_info *device_session_info(const serve_device *device);
 /* As measured when it opened, or when `like` did. */

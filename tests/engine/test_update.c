@@ -1,7 +1,8 @@
 /* labels: threads isa no_asan */
 /* Other weights for an engine that runs (engine_update.c): with all tensors of another model it computes what
  * that one computes, bit for bit; a call beside an update has either the weights before or those after; a
- * prefix of the weights before is never taken; and what cannot be is refused and changes nothing. */
+ * prefix of the weights before is never taken; a file changes several engines or none; and what cannot be is
+ * refused and changes nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,6 +18,7 @@
 
 #include "openpi_internal.h"
 #include "parts_of_calls.h"
+#include "scratch.h"
 
 static openpi_error error = OPENPI_ERROR_INIT;
 
@@ -169,6 +171,63 @@ static void refused(void **state) {
     openpi_engine_close(engine);
 }
 
+/* ---- a file for several engines --------------------------------------------------------------------- */
+
+/* The weights of a synthetic model as a file in the box. Returns its path. */
+static const char *write_model(scratch *box, const char *spec) {
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    static char folder[500];
+    snprintf(folder, sizeof folder, "%s", scratch_path(box, "model"));
+    must(openpi_synthetic_parse(spec, &synthetic, &error));
+    must(openpi_synthetic_write(&synthetic, folder, 0, 1, NULL, NULL, &error));
+    return scratch_path(box, "model/model.safetensors");
+}
+
+/* Two engines, whose first one must not change where the second one cannot. */
+static void from_a_file(void **state) {
+    static mixed m;
+    float old[MIXED_ONE], want[MIXED_ONE], got[MIXED_ONE];
+    scratch box;
+    char path[500];
+    int count = 0;
+    (void)state;
+    mixed_make(&m, 0);
+    assert_int_equal(scratch_open(&box), 0);
+    snprintf(path, sizeof path, "%s", write_model(&box, "odd:pi0:8"));
+    openpi_engine *engines[2], *other = mixed_engine("odd:pi0:8", NULL, OPENPI_BF16, 0);
+    openpi_engine *apart = mixed_engine("odd:pi05:7", NULL, OPENPI_BF16, 0);
+    openpi_session *sessions[2], *fixed = parts_session(other, 1, 0);
+    for (int i = 0; i < 2; i++) {
+        engines[i] = mixed_engine("odd:pi0:7", NULL, OPENPI_BF16, 0);
+        sessions[i] = parts_session(engines[i], 1, 0);
+    }
+    run(sessions[0], &m, old);
+    run(fixed, &m, want);
+    openpi_engine *pairs[][2] = {{engines[0], apart}, {apart, engines[0]}};
+    for (int i = 0; i < 2; i++)
+        refuses(openpi_engine_update_file(pairs[i], 2, path, &count, &error), OPENPI_BAD_ARGUMENT, path);
+    openpi_engine *same[2] = {engines[0], engines[0]};
+    refuses(openpi_engine_update_file(same, 2, path, &count, &error), OPENPI_BAD_ARGUMENT, "is there twice");
+    refuses(openpi_engine_update_file(engines, 0, path, &count, &error), OPENPI_BAD_ARGUMENT, "no engines");
+    refuses(openpi_engine_update_file(engines, 2, NULL, &count, &error), OPENPI_BAD_ARGUMENT, "file is NULL");
+    refuses(openpi_engine_update_file(engines, 2, box.folder, &count, &error), OPENPI_BAD_FILE, "a folder");
+    assert_int_equal(count, 0);
+    run(sessions[0], &m, got);
+    mixed_same("refused", 0, got, old);
+    must(openpi_engine_update_file(engines, 2, path, &count, &error));
+    assert_int_equal(count, tensors_count(other->checkpoint->tensors));
+    for (int i = 0; i < 2; i++) {
+        run(sessions[i], &m, got);
+        mixed_same("from a file", i, got, want);
+        openpi_session_close(sessions[i]);
+        openpi_engine_close(engines[i]);
+    }
+    openpi_session_close(fixed);
+    openpi_engine_close(other);
+    openpi_engine_close(apart);
+    scratch_close(&box);
+}
+
 /* ---- calls beside updates --------------------------------------------------------------------------- */
 
 typedef struct beside {
@@ -230,6 +289,7 @@ int main(void) {
         cmocka_unit_test(becomes_another_model),
         cmocka_unit_test(a_prefix_of_other_weights),
         cmocka_unit_test(refused),
+        cmocka_unit_test(from_a_file),
         cmocka_unit_test(no_call_sees_half_an_update),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

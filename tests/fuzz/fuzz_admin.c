@@ -2,14 +2,14 @@
  *   a  the value of --admin
  *   o  a request where no token is asked for, as lines: method, path, Host, Origin, Authorization
  *   t  the same where a token of the class admin is
- * Promised is that the server is drained and reloaded for those only who may. */
+ * Promised is that the server is drained, reloaded and its weights changed for those only who may. */
 #include <strings.h>
 
 #include "fuzz.h"
 #include "serve/admin/admin.h"
 
 static const char key[] = "sesame";
-static int drained, reloaded;
+static int drained, reloaded, updated;
 
 static void drain(void *user) {
     (void)user;
@@ -45,6 +45,22 @@ void __wrap_reload_look(reload *reload, char text[RELOAD_TEXT]);
 void __wrap_reload_look(reload *reload, char text[RELOAD_TEXT]) {
     (void)reload;
     snprintf(text, RELOAD_TEXT, "not reloaded");
+}
+
+/* Whatever stands behind "/weights/". */
+update_wish __wrap_update_ask(reload *reload, const char *name);
+update_wish __wrap_update_ask(reload *reload, const char *name) {
+    (void)reload;
+    PROMISE(name != NULL);
+    if (strlen(name) % 2) return UPDATE_NO_NAME;
+    updated++;
+    return UPDATE_ASKED;
+}
+
+void __wrap_update_look(reload *reload, char text[RELOAD_TEXT]);
+void __wrap_update_look(reload *reload, char text[RELOAD_TEXT]) {
+    (void)reload;
+    snprintf(text, RELOAD_TEXT, "not updated");
 }
 
 scheduler_state __wrap_dispatch_state(dispatch *dispatch);
@@ -129,12 +145,14 @@ static void request(char *text, int with_token) {
     head.origin = line(&text);
     head.authorization = line(&text);
     if (strlen(head.host) >= NET_HOST) head.host = "?";        /* as net_http.c passes on what is too long  */
-    drained = reloaded = 0;
+    drained = reloaded = updated = 0;
     admin_asked(&admin, &head, &page);
     PROMISE(page.status >= 200 && page.status <= 503 && page.type && page.headers && page.body);
     PROMISE(drained == (page.status == 200 && !strcmp(head.path, "/drain")));
     PROMISE(reloaded == (page.status == 200 && head.method == NET_POST && !strcmp(head.path, "/reload")));
-    PROMISE(!(drained || reloaded) || may_command(&head, with_token));
+    int weights = head.method == NET_POST && !strncmp(head.path, "/weights/", 9);
+    PROMISE(updated == (page.status == 200 && weights));
+    PROMISE(!(drained || reloaded || updated) || may_command(&head, with_token));
     PROMISE(page.status != 200 || page.bytes > 0);
     size_t sum = 0;
     for (size_t i = 0; i < page.bytes; i++) sum += (unsigned char)page.body[i];
