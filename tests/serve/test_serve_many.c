@@ -299,6 +299,9 @@ static void bad_lists(void **state) {
     refuse_bytes(fd, BYTES("\x81\xacopenpi/batch\xcd\x01\x01"), "is 257, expected");
     refuse_bytes(fd, BYTES("\x81\xacopenpi/batch\xa1x"),
                  "\"openpi/batch\" is text, expected a whole number");
+    refuse_bytes(fd, BYTES("\x81\xda\x00\x0c" "openpi/batch\x00"), "is 0, expected a whole number from 1");
+    refuse_bytes(fd, BYTES("\x82\xad-openpi/batch\x02\xa5state\x93\x01\x02\x03"),
+                 "\"state\" of the request has 3 numbers, expected 14");
     refuse_bytes(fd, BYTES("\x82\xacopenpi/batch\x02\xa5state\x93\x01\x02\x03"),
                  "\"state\" has 3 entries, expected 2, one for each observation");
     refuse_bytes(fd, BYTES("\xdd\xff\xff\xff\xff"), "expected at most 65536 values");

@@ -196,16 +196,24 @@ static int is_list(const uint8_t *bytes) {
     return (bytes[0] & 0xf0) == 0x90 || bytes[0] == 0xdc || bytes[0] == 0xdd;
 }
 
+/* What stands before a text's characters, or the bytes that are taken as one. */
+static size_t before_text(uint8_t tag) {
+    switch (tag) {
+    case 0xc4: case 0xd9: return 2;
+    case 0xc5: case 0xda: return 3;
+    case 0xc6: case 0xdb: return 5;
+    default: return 1;
+    }
+}
+
 /* The key's value in a map of checked bytes; 0: it has none. */
 static size_t find_value(const uint8_t *bytes, size_t count, const char *key) {
     size_t at, length = strlen(key);
     uint64_t entries = wire_entries(bytes, &at);
     for (uint64_t i = 0; i < entries; i++) {
-        size_t value = wire_end(bytes, count, at), end = wire_end(bytes, count, value);
-        if (value - at > length && !memcmp(bytes + value - length, key, length) &&
-            value - at - length <= 2)
-            return value;
-        at = end;
+        size_t value = wire_end(bytes, count, at), text = at + before_text(bytes[at]);
+        if (value - text == length && !memcmp(bytes + text, key, length)) return value;
+        at = wire_end(bytes, count, value);
     }
     return 0;
 }
