@@ -173,12 +173,15 @@ static void refused(void **state) {
 
 /* ---- a file for several engines --------------------------------------------------------------------- */
 
-/* The weights of a synthetic model as a file in the box. Returns its path. */
-static const char *write_model(scratch *box, const char *spec) {
+/* The weights of an engine of this spec as a file in the box. Returns its path. */
+static const char *write_model(scratch *box, const char *spec, const openpi_engine *engine) {
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    openpi_engine_info info = OPENPI_ENGINE_INFO_INIT;
     static char folder[500];
     snprintf(folder, sizeof folder, "%s", scratch_path(box, "model"));
     must(openpi_synthetic_parse(spec, &synthetic, &error));
+    must(openpi_engine_get_info(engine, &info, &error));
+    synthetic.dims = info.dims;
     must(openpi_synthetic_write(&synthetic, folder, 0, 1, NULL, NULL, &error));
     return scratch_path(box, "model/model.safetensors");
 }
@@ -193,10 +196,10 @@ static void from_a_file(void **state) {
     (void)state;
     mixed_make(&m, 0);
     assert_int_equal(scratch_open(&box), 0);
-    snprintf(path, sizeof path, "%s", write_model(&box, "odd:pi0:8"));
     openpi_engine *engines[2], *other = mixed_engine("odd:pi0:8", NULL, OPENPI_BF16, 0);
     openpi_engine *apart = mixed_engine("odd:pi05:7", NULL, OPENPI_BF16, 0);
     openpi_session *sessions[2], *fixed = parts_session(other, 1, 0);
+    snprintf(path, sizeof path, "%s", write_model(&box, "odd:pi0:8", other));
     for (int i = 0; i < 2; i++) {
         engines[i] = mixed_engine("odd:pi0:7", NULL, OPENPI_BF16, 0);
         sessions[i] = parts_session(engines[i], 1, 0);
@@ -205,7 +208,7 @@ static void from_a_file(void **state) {
     run(fixed, &m, want);
     openpi_engine *pairs[][2] = {{engines[0], apart}, {apart, engines[0]}};
     for (int i = 0; i < 2; i++)
-        refuses(openpi_engine_update_file(pairs[i], 2, path, &count, &error), OPENPI_BAD_ARGUMENT, path);
+        refuses(openpi_engine_update_file(pairs[i], 2, path, &count, &error), OPENPI_NOT_FOUND, path);
     openpi_engine *same[2] = {engines[0], engines[0]};
     refuses(openpi_engine_update_file(same, 2, path, &count, &error), OPENPI_BAD_ARGUMENT, "is there twice");
     refuses(openpi_engine_update_file(engines, 0, path, &count, &error), OPENPI_BAD_ARGUMENT, "no engines");
