@@ -81,6 +81,10 @@ serve() {
         if timeout 120 "$python" "$SOURCE/tests/scripts/peer/serve_peer.py" "$port" "$@"; then served=$((served + 1))
         else bad "$* with $python"; fi
         [ -z "${SIMPLE_CLIENT:-}" ] || simple_client "$python" "$1" "${to[@]}"
+        if [ "$1" = aloha_sim ]; then
+            timeout 120 "$python" "$SOURCE/examples/evaluate.py" --stub --environments 3 --execute 50 --port "$port" \
+                >"$box/said" && grep -q '^episodes  *3$' "$box/said" || bad "evaluate.py with $python"
+        fi
         [ "$1" = droid ] || continue
         PYTHONPATH=$BUILD/python timeout 120 "$python" "$SOURCE/examples/rtc_client.py" --port "$port" --rate 50 --steps 60 "${to[@]}" ||
             bad "rtc_client.py with $python"
