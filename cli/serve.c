@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/ascii.h"
 #include "cli.h"
 #include "input.h"
 #include "progress.h"
@@ -16,6 +17,8 @@ enum {
 typedef struct serve_values {
     const char *allow_origin, *default_prompt;
     const char *synthetic, *host, *admin, *tokens;
+    const char *shadow_weights, *shadow_device, *shadow_bound;
+    int shadow;
     const char *new_token, *tls_certificate, *tls_key, *record, *updates;
     int token_class, rate, no_admin, log_format, log_requests;
     int kept_prefixes, samples;
@@ -44,6 +47,19 @@ static int new_token(const serve_values *v) {
     return END_FINE;
 }
 
+/* 0: the options of --shadow are told to be wrong. */
+static int shadow_read(const serve_values *v, double *bound) {
+    char *end = NULL;
+    *bound = v->shadow_bound ? ascii_number(v->shadow_bound, &end) : SERVE_SHADOW_BOUND;
+    if ((v->shadow_weights || v->shadow_device || v->shadow_bound) && !v->shadow)
+        usage_error(&verb_serve, "--shadow-weights, --shadow-device and --shadow-bound are of --shadow");
+    else if ((end && *end) || !(*bound > 0 && *bound <= 1e6))
+        usage_error(&verb_serve, "--shadow-bound is '%s', expected a number of σ such as 0.02",
+                    v->shadow_bound);
+    else return 1;
+    return 0;
+}
+
 static int serve_run(const void *values, char **positional, int count) {
     enum { TEXT = 1, JSON = 2 };           /* places in --log-format's list                                */
     const serve_values *v = values;
@@ -56,6 +72,8 @@ static int serve_run(const void *values, char **positional, int count) {
     if (v->token_class || v->rate)
         return usage_error(&verb_serve, "--class and --rate are of --new-token");
     if (v->record_max && !v->record) return usage_error(&verb_serve, "--record-max is of --record");
+    double bound;
+    if (!shadow_read(v, &bound)) return END_USAGE;
     if (!v->tls_certificate != !v->tls_key)
         return usage_error(&verb_serve, "--tls-cert and --tls-key belong together");
     int terminal = isatty(STDERR_FILENO);
@@ -92,6 +110,10 @@ static int serve_run(const void *values, char **positional, int count) {
                              .tls_certificate = input_path(v->tls_certificate),
                              .tls_key = input_path(v->tls_key),
                              .record = v->record,
+                             .shadow = v->shadow,
+                             .shadow_weights = v->shadow_weights,
+                             .shadow_device = v->shadow_device,
+                             .shadow_bound = bound,
                              .updates = input_path(v->updates),
                              .record_most = v->record_max,
                              .log_json = v->log_format == JSON || (v->log_format != TEXT && !terminal),
@@ -241,6 +263,19 @@ static const option_row options[] = {
      "pictures are kept as they came", .offset = AT(record)},
     {OPTION_BYTES, "record-max", "BYTES",
      "all recordings together (default: 10GB); beyond it the oldest are removed", .offset = AT(record_max)},
+    {OPTION_HEADING, .name = "Shadow"},
+    {OPTION_INT, "shadow", "N",
+     "compute every Nth request again with other weights when its reply has left and its device is idle; "
+     "metrics and log tell what the actions differ by (default: none)",
+     .offset = AT(shadow), .low = 1, .high = 1000000},
+    {OPTION_TEXT, "shadow-weights", "LIST", "the weights of the shadow, as --weights (default: bf16)",
+     .offset = AT(shadow_weights)},
+    {OPTION_TEXT, "shadow-device", "NAME",
+     "where it computes: on another device it never shares one with a robot (default: the first of --device)",
+     .offset = AT(shadow_device)},
+    {OPTION_TEXT, "shadow-bound", "RMS",
+     "log a chunk whose rms difference is above this, in standard deviations of the training data (default: "
+     "0.02)", .offset = AT(shadow_bound)},
     {OPTION_HEADING, .name = "Scheduling"},
     {OPTION_FLAG, "throughput", NULL,
      "more chunks a second, each later: a batch may last as long as 8 calls of one robot",

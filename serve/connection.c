@@ -338,6 +338,7 @@ void connection_sent(void *connection_, net_message *message) {
     follow(c, c->sending);
     report(c, c->sending, 0);
     rest_after(c, c->sending);
+    if (c->all->shadow) shadow_put(c->all->shadow, c->sending);
     record(c, c->sending);
     job_give(&c->all->pool, c->sending);
     c->sending = NULL;

@@ -12,6 +12,7 @@
 #include "job.h"
 #include "serve/log/log.h"
 #include "serve/record/recorder.h"
+#include "serve/shadow/shadow.h"
 #include "serve/net/net.h"
 #include "serve/admin/recent.h"
 #include "serve/admin/trail.h"
@@ -34,6 +35,7 @@ typedef struct connections {
     dispatch *dispatch;
     metrics *metrics;
     logger *log;
+    shadow *shadow;              /* NULL: nothing is computed again                                        */
     recorder *recorder;          /* NULL: nothing is recorded                                              */
     int log_requests;            /* 1: a line for each, not only for those that fail                       */
     /* The first bytes of a request are there, and more will come. */

@@ -21,6 +21,7 @@ enum {
     SERVE_PING_SECONDS = 20,
 };
 
+#define SERVE_SHADOW_BOUND 0.02
 #define SERVE_RECORD_BYTES UINT64_C(10000000000)
 
 /* 0 or NULL stands for what is said at each field. */
@@ -55,6 +56,10 @@ typedef struct serve_options {
     const char *updates;         /* a folder of files that POST /weights may name; NULL: none may be named */
     const char *record;          /* a folder for recordings (recording/call.h); NULL: nothing is recorded   */
     uint64_t record_most;        /* bytes of all of them; SERVE_RECORD_BYTES                               */
+    int shadow;                  /* every Nth request is computed again (shadow/); 0: none                 */
+    const char *shadow_weights;  /* formats by group of what computes them; "bf16"                         */
+    const char *shadow_device;   /* the first of engine.device                                             */
+    double shadow_bound;         /* rms in σ above which a difference is logged; no default                */
     int log_json;                /* 1: log lines are JSON                                                  */
     int log_prefix;              /* 1: they begin with "<6>" and the like, as systemd's journal reads      */
     int log_requests;            /* 1: each request has a line, not only one that fails                    */

@@ -59,6 +59,7 @@ typedef struct server {
     dispatch *dispatch;
     prepare *prepare;
     reload *reload;
+    shadow *shadow;              /* NULL: nothing is computed again                                        */
     recorder *recorder;          /* NULL: nothing is recorded                                              */
     connections connections;
     uint64_t described;          /* the number of the model that the metadata are about                    */
@@ -472,6 +473,40 @@ static void describe_recording(server *s) {
     s->connections.recorder = s->recorder;
 }
 
+static int shared_device(const server *s, const char *name) {
+    for (int i = 0; i < s->loading.count; i++)
+        if (!strcmp(s->loading.names[i], name)) return i;
+    return -1;
+}
+
+static openpi_status open_shadow(server *s, openpi_error *error) {
+    const serve_options *o = s->options;
+    const openpi_session_info *session = device_session_info(s->devices[0]);
+    shadow_options options = {.serve = o,
+                              .device = o->shadow_device ? o->shadow_device : s->loading.names[0],
+                              .model = s->model,
+                              .session = OPENPI_SESSION_OPTIONS_INIT,
+                              .cancel = is_cancelled,
+                              .log = &s->log,
+                              .metrics = &s->metrics};
+    if (!o->shadow) return OPENPI_OK;
+    options.shared = shared_device(s, options.device);
+    options.session.batch = options.session.rtc = 1;
+    options.session.horizon = session->horizon;
+    options.session.steps = session->steps;
+    options.session.max_prompt = session->max_prompt;
+    return shadow_open(&options, &s->shadow, error);
+}
+
+static void begin_shadow(server *s) {
+    const serve_options *o = s->options;
+    if (!s->shadow) return;
+    shadow_begin(s->shadow, s->prepare, s->dispatch);
+    s->connections.shadow = s->shadow;
+    log_line(&s->log, "shadow", "every %d requests one is computed again with the weights %s", o->shadow,
+             o->shadow_weights ? o->shadow_weights : "bf16");
+}
+
 static void open_gate(server *s) {
     s->gate.net = s->net;
     s->gate.dispatch = s->dispatch;
@@ -538,6 +573,9 @@ static openpi_status check_limits(const serve_options *o, openpi_error *error) {
 static openpi_status check_updates(const serve_options *o, openpi_error *error) {
     struct stat about;
     if (!o->updates) return OPENPI_OK;
+    if (o->shadow)
+        return fail(error, OPENPI_BAD_ARGUMENT,
+                    "--updates and --shadow exclude each other: the shadow keeps the checkpoint's weights");
     if (o->record)
         return fail(error, OPENPI_BAD_ARGUMENT,
                     "--updates and --record exclude each other: no recording could be replayed");
@@ -560,9 +598,11 @@ static openpi_status run(server *s, openpi_error *error) {
     systemd_report(&s->systemd, "STATUS=loading the model");
     SERVE_TRY(open_weights(s, error));
     say_model(s);
+    SERVE_TRY(open_shadow(s, error));
     SERVE_TRY(open_threads(s, error));
     open_connections(s);
     describe_recording(s);
+    begin_shadow(s);
     open_gate(s);
     open_admin(s);
     SERVE_TRY(net_listen(s->net, error));
@@ -577,6 +617,8 @@ static openpi_status run(server *s, openpi_error *error) {
 /* The threads wake the loop, so they end before it is closed. */
 static void end_threads(server *s) {
     reload_cancel(s->reload);
+    shadow_close(s->shadow);
+    s->connections.shadow = NULL;
     prepare_end(s->prepare);
     dispatch_end(s->dispatch);
     reload_close(s->reload);

@@ -11,6 +11,7 @@ static const char *const result_names[REQUEST_RESULTS] = {"ok",     "refused", "
                                                          "failed", "stopped", "gone"};
 static const char *const rejection_names[REJECTIONS] = {"token", "connections", "address", "reserved",
                                                         "attempts", "origin"};
+static const char *const shadow_names[SHADOW_RESULTS] = {"within", "above", "left_out", "failed"};
 static const char *const stage_names[METRICS_STAGES] = {"receive", "turn", "prepare_wait", "prepare",
                                                         "queue",   "run",  "send"};
 
@@ -28,6 +29,10 @@ static const double bytes_bounds[HISTOGRAM_BOUNDS] = {1e3, 1e4, 1e5, 2e5, 3e5, 4
 /* The first bucket has the delay 0. */
 static const double steps_bounds[HISTOGRAM_BOUNDS] = {.5, 1,  2,  3,  4,  5,  6,  8,
                                                      10, 12, 16, 20, 25, 32, 40, 50};
+
+/* σ; the default bound is one of them. */
+static const double difference_bounds[HISTOGRAM_BOUNDS] = {.0005, .001, .002, .003, .005, .0075, .01, .015,
+                                                           .02, .03, .05, .1, .2, .5, 1, 2};
 
 static void observe(histogram *h, const double *bounds, double value) {
     int bucket = 0;
@@ -122,6 +127,18 @@ void metrics_add_updated(metrics *m, int done) {
 void metrics_add_recorded(metrics *m, int written) {
     pthread_mutex_lock(&m->lock);
     m->counts.recorded[written]++;
+    pthread_mutex_unlock(&m->lock);
+}
+
+void metrics_add_shadow(metrics *m, shadow_result result, const metrics_shadow *d) {
+    metrics_counts *c = &m->counts;
+    pthread_mutex_lock(&m->lock);
+    c->shadow[result]++;
+    if (d) {
+        observe(&c->shadow_rms, difference_bounds, d->rms);
+        observe(&c->shadow_max, difference_bounds, d->max);
+        if (d->robot_max > c->shadow_robot_max) c->shadow_robot_max = d->robot_max;
+    }
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -250,6 +267,20 @@ static void put_limits(text *out, const metrics_counts *c) {
                  (unsigned long long)c->beyond[i]);
 }
 
+static void put_shadow(text *out, const metrics_counts *c) {
+    head(out, "openpi_shadow_requests_total", "counter",
+         "Requests that --shadow computed again, by what their chunks differ by, or did not.");
+    for (int i = 0; i < SHADOW_RESULTS; i++)
+        text_put(out, "openpi_shadow_requests_total{result=\"%s\"} %llu\n", shadow_names[i],
+                 (unsigned long long)c->shadow[i]);
+    put_histogram(out, "openpi_shadow_rms", "rms of a chunk's difference from the shadow's, normalised.",
+                  difference_bounds, &c->shadow_rms);
+    put_histogram(out, "openpi_shadow_max", "Largest difference of a chunk from the shadow's, normalised.",
+                  difference_bounds, &c->shadow_max);
+    put_number(out, "gauge", "openpi_shadow_largest",
+               "The largest difference from the shadow so far, in the robot's units.", c->shadow_robot_max);
+}
+
 void metrics_write(const metrics_counts *c, const metrics_now *now, text *out) {
     put_requests(out, c);
     put_durations(out, c);
@@ -275,6 +306,7 @@ void metrics_write(const metrics_counts *c, const metrics_now *now, text *out) {
     put_number(out, "counter", "openpi_prefixes_kept_total",
                "Calls of the model that took the prefix of the call before.", (double)c->kept);
     put_limits(out, c);
+    put_shadow(out, c);
     head(out, "openpi_build_info", "gauge", "Always 1: which openpi this is.");
     text_put(out, "openpi_build_info{version=");
     text_quote(out, now->version);

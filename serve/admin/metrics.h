@@ -65,6 +65,20 @@ typedef struct histogram {
     double sum;
 } histogram;
 
+typedef enum shadow_result {     /* what became of a request that --shadow was to compute again            */
+    SHADOW_WITHIN,               /* the bound                                                              */
+    SHADOW_ABOVE,
+    SHADOW_LEFT_OUT,             /* robots would have waited, or the model was being loaded                */
+    SHADOW_FAILED,
+    SHADOW_RESULTS
+} shadow_result;
+
+/* How far a chunk is from the shadow's. */
+typedef struct metrics_shadow {
+    double rms, max;             /* in σ                                                                   */
+    double robot_max;            /* in the robot's units                                                   */
+} metrics_shadow;
+
 typedef struct metrics_device {
     char name[32];               /* "cuda:0"                                                               */
     double busy_seconds;
@@ -86,6 +100,9 @@ typedef struct metrics_counts {
     uint64_t beyond[METRICS_LIMITS];           /* numbers that were beyond a limit, by its kind            */
     uint64_t updated[2];         /* updates of weights that were refused; that were done                   */
     uint64_t recorded[2];        /* requests that a recording left out; that it has                        */
+    uint64_t shadow[SHADOW_RESULTS];
+    histogram shadow_rms, shadow_max;          /* where it was computed                                     */
+    double shadow_robot_max;     /* the largest so far                                                     */
     metrics_device devices[SCHEDULER_DEVICES];
     int device_count;
 } metrics_counts;
@@ -122,6 +139,8 @@ void metrics_add_dropped(metrics *metrics, drop_reason reason);
 void metrics_add_updated(metrics *metrics, int done);
 /* 1: a request is in a recording; 0: it was left out. */
 void metrics_add_recorded(metrics *metrics, int written);
+/* `difference`: of WITHIN and ABOVE, else NULL. */
+void metrics_add_shadow(metrics *metrics, shadow_result result, const metrics_shadow *difference);
 void metrics_add_received(metrics *metrics, size_t bytes);
 void metrics_add_sent(metrics *metrics, size_t bytes);
 

@@ -219,6 +219,13 @@ scheduler_state dispatch_state(dispatch *d) {
     return state;
 }
 
+int dispatch_quiet(dispatch *d, int device, int64_t ns) {
+    pthread_mutex_lock(&d->lock);
+    int quiet = !alert_is_on(&d->coming) && scheduler_quiet(d->scheduler, device, ns, clock_ns());
+    pthread_mutex_unlock(&d->lock);
+    return quiet;
+}
+
 job *dispatch_leave(dispatch *d, int number, job *running) {
     pthread_mutex_lock(&d->lock);
     job *queued = scheduler_leave(d->scheduler, number, clock_ns());

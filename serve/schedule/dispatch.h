@@ -53,6 +53,9 @@ job *dispatch_leave(dispatch *dispatch, int number, job *running);
  * DISPATCH_SLOW times as long as it took at the start; -1: none. */
 int dispatch_hung(dispatch *dispatch, int64_t patience, int64_t now);
 
+/* 1: no request waits for the device, or is expected to within `ns`. */
+int dispatch_quiet(dispatch *dispatch, int device, int64_t ns);
+
 /* A job is being prepared. */
 void dispatch_expect(dispatch *dispatch);
 

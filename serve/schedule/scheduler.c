@@ -389,6 +389,13 @@ static int64_t free_until(const scheduler *s, const scheduler_device *d, int64_t
     }
 }
 
+int scheduler_quiet(scheduler *s, int which, int64_t ns, int64_t now) {
+    const scheduler_device *d = &s->devices[which];
+    int64_t over;
+    advance(s, now);
+    return !s->queue.count && !d->count && free_until(s, d, &over) >= later(s->now + ns, s->now);
+}
+
 /* What a hold that goes on till now has cost. */
 static void account_hold(scheduler *s, scheduler_device *d) {
     if (!d->holding) return;

@@ -122,6 +122,10 @@ typedef struct scheduler_connection {
 } scheduler_connection;
 scheduler_connection scheduler_look(const scheduler *scheduler, int connection);
 
+/* 1: no request waits, the device is idle, and no reserved robot is expected that would need it within `ns`:
+ * work that no robot waits for may begin. */
+int scheduler_quiet(scheduler *scheduler, int device, int64_t ns, int64_t now);
+
 typedef struct scheduler_state {
     int connections;
     int queued[SCHEDULER_CLASSES];         /* by the class of the connection                               */

@@ -53,6 +53,29 @@ static void report(metrics *m, scheduler_class class, request_result result, con
     metrics_add_request(m, &request);
 }
 
+static void shadows_are_counted(void **state) {
+    (void)state;
+    metrics m;
+    metrics_now now = {.version = "1"};
+    metrics_open(&m);
+    metrics_add_shadow(&m, SHADOW_WITHIN, &(metrics_shadow){.02, .05, .5});
+    metrics_add_shadow(&m, SHADOW_ABOVE, &(metrics_shadow){.3, 4, .25});
+    for (int i = 0; i < 3; i++) metrics_add_shadow(&m, SHADOW_LEFT_OUT, NULL);
+    metrics_add_shadow(&m, SHADOW_FAILED, NULL);
+    char *text = written(&m, &now);
+    must_be(text, "openpi_shadow_requests_total{result=\"within\"}", 1);
+    must_be(text, "openpi_shadow_requests_total{result=\"above\"}", 1);
+    must_be(text, "openpi_shadow_requests_total{result=\"left_out\"}", 3);
+    must_be(text, "openpi_shadow_requests_total{result=\"failed\"}", 1);
+    must_be(text, "openpi_shadow_rms_bucket{le=\"0.02\"}", 1);
+    must_be(text, "openpi_shadow_rms_sum", .32);
+    must_be(text, "openpi_shadow_max_bucket{le=\"+Inf\"}", 2);
+    must_be(text, "openpi_shadow_max_sum", 4.05);
+    must_be(text, "openpi_shadow_largest", .5);
+    free(text);
+    metrics_close(&m);
+}
+
 static void some(metrics *m) {
     static const double whole[MOMENTS] = {1000, 1001, 1001.5, 1002, 1006, 1010, 1021, 1022};
     static const double refused[MOMENTS] = {1000, 1001, 1001.5, 1002, 1006, 0, 0, 1007};
@@ -225,6 +248,7 @@ int main(int count, char **words) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts),
         cmocka_unit_test(histograms),
+        cmocka_unit_test(shadows_are_counted),
         cmocka_unit_test(every_metric_is_announced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

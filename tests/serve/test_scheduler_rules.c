@@ -483,6 +483,25 @@ static void nothing_shared_starts_into_an_expected_request(void **state) {
     }
 }
 
+/* No request waits or runs, and no reserved robot needs the device before the work would end. */
+static void other_work_begins_where_it_is_quiet(void **state) {
+    (void)state;
+    scheduler *s = make(1, 8);
+    int robot = join(s, SCHEDULER_RESERVED, 20, ms), other = join(s, SCHEDULER_SHARED, 0, ms);
+    int64_t replied = learn(s, robot, 20);
+    assert_true(scheduler_quiet(s, 0, 60 * ms, replied + ms));
+    assert_false(scheduler_quiet(s, 0, 90 * ms, replied + ms));
+    assert_false(scheduler_quiet(s, 0, 1, replied + 80 * ms));
+    assert_true(scheduler_quiet(s, 0, ms, replied + 200 * ms));         /* it did not come                */
+    submit(s, other, 1, replied + 200 * ms);
+    assert_false(scheduler_quiet(s, 0, ms, replied + 200 * ms));
+    runs(s, 0, replied + 200 * ms, "1");
+    assert_false(scheduler_quiet(s, 0, ms, replied + 201 * ms));
+    scheduler_finish(s, 0, replied + 210 * ms);
+    assert_true(scheduler_quiet(s, 0, ms, replied + 210 * ms));
+    scheduler_destroy(s);
+}
+
 static void a_rhythm_that_is_not_known_holds_nothing(void **state) {
     (void)state;
     scheduler *s = make(1, 1);
@@ -811,6 +830,7 @@ int main(void) {
         cmocka_unit_test(reserved_requests_run_together_where_that_is_sooner),
         cmocka_unit_test(idle_devices_share_what_is_queued),
         cmocka_unit_test(nothing_shared_starts_into_an_expected_request),
+        cmocka_unit_test(other_work_begins_where_it_is_quiet),
         cmocka_unit_test(a_rhythm_that_is_not_known_holds_nothing),
         cmocka_unit_test(nothing_is_held_for_a_robot_that_left_or_is_shared),
         cmocka_unit_test(one_device_is_kept_free),
