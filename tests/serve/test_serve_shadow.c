@@ -183,10 +183,10 @@ static void not_loaded(void **state) {
 static void differences(void **state) {
     (void)state;
     float a[2 * OPENPI_ACTION_DIM] = {0}, b[2 * OPENPI_ACTION_DIM] = {0};
-    b[1] = 3, a[OPENPI_ACTION_DIM + 1] = 4, b[2] = 100;        /* two columns count                       */
+    b[1] = 3, a[OPENPI_ACTION_DIM] = 4, b[2] = 100;        /* two columns count                       */
     shadow_difference d = shadow_compare(a, b, 2, 2);
-    assert_true(fabs(d.rms - 2.5) < 1e-12 && d.max == 4 && d.row == 1 && d.column == 1);
-    a[0] = NAN;
+    assert_true(fabs(d.rms - 2.5) < 1e-12 && d.max == 4 && d.row == 1 && d.column == 0);
+    a[1] = NAN;
     d = shadow_compare(a, b, 2, 2);
     assert_true(isinf(d.rms) && isinf(d.max));
 }
