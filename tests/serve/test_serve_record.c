@@ -139,13 +139,14 @@ static void what_differs_is_said(void **state) {
 static void a_doctor_looks_at_it(void **state) {
     (void)state;
     char last[256];
-    count_files("logs", last);
+    int files = count_files("logs", last);           /* two, or three where an hour ended meanwhile        */
     assert_int_equal(run("doctor --synthetic tiny --norm-stats '" GOLDEN
                          "/policy/aloha_sim/norm_stats.json' --tokenizer '" GOLDEN
                          "/tokenizer.model' --threads 2 --chunks 1 --seeds 2 --steps 1 --recording "
                          "logs/%s", last), 1);
     must_contain(out, "requests of robot aloha_sim, 1 answers of the model from 2 noises each");
-    must_contain(out, "camera images/cam_high is frozen: 10 pictures in a row are the same");
+    must_contain(out, "camera images/cam_high is frozen: ");
+    if (files == 2) must_contain(out, "frozen: 10 pictures in a row are the same");
     assert_int_equal(run("doctor --synthetic tiny --recording logs/%s --observations logs", last), 2);
     assert_int_equal(run("doctor --synthetic tiny --recording absent"), 2);
     assert_int_equal(run("verify logs/%s", last), 2);
