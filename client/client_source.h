@@ -7,7 +7,7 @@
 #define CLIENT_SOURCE_H
 
 #include "client/client.h"
-#include "openpi.h"
+#include "openpi_runner.h"
 
 typedef struct client_source_options {
     const char *address;         /* "ws://HOST:PORT", "wss://…"; copied                                    */

@@ -1,4 +1,4 @@
-/* openpi.hpp - openpi.h for C++17: handles that close themselves, errors as results.
+/* openpi.hpp - openpi.h and openpi_runner.h for C++17: handles that close themselves, errors as results.
  *
  *   auto engine = openpi::engine::open("checkpoint");
  *   if (!engine) return complain(engine.sentence());
@@ -10,7 +10,7 @@
  *       if (tick.state.known) send(tick.action.data());
  *   }
  *
- * Header only; needs no exceptions and no RTTI, and throws nothing. Every contract is openpi.h's.
+ * Header only; needs no exceptions and no RTTI, and throws nothing. Every contract is in those two.
  *
  * A handle is moved, not copied. One that was moved from, or whose open failed, is empty: every function with
  * it fails with OPENPI_BAD_ARGUMENT, and a runner's next() says STOP. What openpi.h says about the order of
@@ -29,11 +29,11 @@
 #include <new>
 #include <utility>
 
-#include "openpi.h"
+#include "openpi_runner.h"
 
 namespace openpi {
 
-/* The structs of openpi.h, as their INIT macros make them: same size, same layout. */
+/* The structs of both headers, as their INIT macros make them: same size, same layout. */
 #define OPENPI_HPP_STRUCT(name, INIT)                       \
     struct name : openpi_##name {                           \
         name() noexcept : openpi_##name INIT {}             \

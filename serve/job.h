@@ -14,7 +14,7 @@
 #include "serve/admin/metrics.h"
 #include "model.h"
 #include "serve/net/net.h"
-#include "openpi.h"
+#include "openpi_runner.h"
 #include "serve/admin/snapshot.h"
 
 struct connection;

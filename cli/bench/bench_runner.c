@@ -16,6 +16,7 @@
 #include "bench.h"
 #include "cli.h"
 #include "json_file.h"
+#include "openpi_runner.h"
 
 enum { DIMS = 8, PRIORITY = 50, ROWS_A_SECOND = 50, MOST_CALLS = 1000 };
 

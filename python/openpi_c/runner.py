@@ -1,4 +1,4 @@
-"""From chunks to a robot that moves all day: openpi.h's runner, over a policy or a policy server."""
+"""From chunks to a robot that moves all day: openpi_runner.h's runner, over a policy or a policy server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONNECT_SECONDS = 5
 
 
 class Tick(NamedTuple):
-    """What the robot is to be given now, and why (openpi.h, openpi_runner_state).
+    """What the robot is to be given now, and why (openpi_runner.h, openpi_runner_state).
 
     action: float64 [action_dim], in the robot's units; before the first chunk (known is False) positions are NaN.
     move: "action", "hold" (it recovers by itself) or "stop" (until `resume`). reason: "none" where it moves, else such
@@ -61,7 +61,7 @@ class Runner(Closing):
     over: a Policy, which has to stay open; the address of a policy server ("ws://HOST:PORT"), by the package
     openpi-client; or anything with openpi's `infer(obs)`, such as an openpi_client policy. For the last two `robot`
     says what an action is, a robot's name or JSON file. `next` is for one thread, the control thread; all else may be
-    called by any. Other arguments are those of openpi.h's openpi_runner_options; None and 0 mean their defaults.
+    called by any. Other arguments are those of openpi_runner.h's openpi_runner_options; None and 0 mean their defaults.
     """
 
     @checked
@@ -153,7 +153,7 @@ class Runner(Closing):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What it has done so far (openpi.h, openpi_runner_info). Not for the control thread."""
+        """What it has done so far (openpi_runner.h, openpi_runner_info). Not for the control thread."""
         return self._handle.info()
 
     @property

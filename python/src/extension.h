@@ -11,7 +11,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "openpi.h"
+#include "openpi_runner.h"
 
 /* Keys of an answer: X(name, text). */
 #define WORD_LIST(X)                          \

@@ -1,5 +1,5 @@
-/* Runner: observations in when they come, an action out at the robot's rate (openpi.h's openpi_runner). Over
- * an engine and a transform, or over a function of Python, which is called on the runner's thread.
+/* Runner: observations in when they come, an action out at the robot's rate (openpi_runner.h). Over an engine
+ * and a transform, or over a function of Python, which is called on the runner's thread.
  *
  * Note: openpi_runner_next waits for nothing, so the GIL is kept there. Calls that copy pictures or wait
  * release it. A close while other threads observe takes effect when the last of them is done. */

@@ -7,7 +7,7 @@
 #ifndef SERVE_TRAIL_H
 #define SERVE_TRAIL_H
 
-#include "openpi.h"
+#include "openpi_runner.h"
 #include "serve/small/text.h"
 
 enum { TRAIL_SECONDS = 60 };     /* whole ones, before the one that runs                                   */

@@ -1,6 +1,5 @@
-/* How the structs of openpi.h cross the library's boundary ("Sizes" at the head of openpi.h): a caller's
- * struct states its `size`, may be shorter or longer than the library's, and is never read or written beyond
- * that size.
+/* How public structs cross the library's boundary ("Sizes" at the head of openpi.h): a caller's struct states
+ * its `size`, may be shorter or longer than the library's, and is never read or written beyond that size.
  *
  *   boundary_take     the caller's struct -> the library's own copy
  *   boundary_check    may the caller's struct be filled? Asked before any work is done
@@ -10,7 +9,7 @@
 #ifndef BASE_BOUNDARY_H
 #define BASE_BOUNDARY_H
 
-#include "openpi.h"
+#include "openpi_runner.h"
 
 /* X(struct, its macro, the last field that every release has, the last field of this one). A size that ends
  * before the former is refused. After the latter there may be no padding: a later field would find an older

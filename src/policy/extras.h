@@ -5,6 +5,7 @@
 #ifndef POLICY_EXTRAS_H
 #define POLICY_EXTRAS_H
 
+#include "openpi_runner.h"
 #include "policy/wire/wire.h"
 
 typedef struct extras {

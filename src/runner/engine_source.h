@@ -3,7 +3,7 @@
 #ifndef RUNNER_ENGINE_SOURCE_H
 #define RUNNER_ENGINE_SOURCE_H
 
-#include "openpi.h"
+#include "openpi_runner.h"
 
 /* `session` may be NULL; its field `rtc` is set by `mode`. On success source->close frees it. */
 openpi_status engine_source(openpi_engine *engine, const openpi_policy *policy,

@@ -8,7 +8,7 @@
 #ifndef RUNNER_SCHEDULE_H
 #define RUNNER_SCHEDULE_H
 
-#include "openpi.h"
+#include "openpi_runner.h"
 #include "policy/limits.h"
 #include "runner/timeline.h"
 

@@ -2,6 +2,7 @@
 #ifndef RUNNER_WATCH_H
 #define RUNNER_WATCH_H
 
+#include "openpi_runner.h"
 #include "runner/sight.h"
 
 /* Begins as all zeros. */

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/ascii.h"
+#include "openpi_runner.h"
 #include "policy_golden.h"
 
 static openpi_error error = OPENPI_ERROR_INIT;

@@ -46,6 +46,19 @@ $CC -std=c11 -Wall -Wextra -Werror header.c -o header $(pkg-config --cflags --li
 LD_LIBRARY_PATH=$libdir ./header >header.txt 2>&1 && grep -Eq '^first action: -?[0-9]' header.txt ||
     fail "openpi.h's example printed: $(cat header.txt)"
 
+# The runner's example, with a program around it. The header is the only one that it includes.
+{
+    echo '#include <openpi_runner.h>'
+    echo 'void complain(const char *), send_to_the_arm(const double *); int next_period(double *), look(openpi_observation *);'
+    echo 'void move(openpi_engine *engine, openpi_policy *policy);'
+    echo 'void move(openpi_engine *engine, openpi_policy *policy) { double now_ms; openpi_observation observation = OPENPI_OBSERVATION_INIT;'
+    sed -n '/^ \*     openpi_runner_options options/,/^ \*     openpi_runner_close/s/^ \* *//p' "$root/include/openpi_runner.h"
+    echo '}'
+} >runner.c
+grep -q openpi_runner_next runner.c || fail "openpi_runner.h holds no example"
+# shellcheck disable=SC2046
+$CC -std=c11 -Wall -Wextra -Werror -c runner.c -o runner.o $(pkg-config --cflags openpi) || fail "openpi_runner.h's example does not compile"
+
 # The same lines as C++, by every compiler that is here.
 compiled=
 for cxx in g++ clang++; do
@@ -63,12 +76,11 @@ for cxx in g++ clang++; do
 done
 [ -n "$compiled" ] || fail "there is no C++ compiler here, neither g++ nor clang++"
 
-# Every struct of the header has its macro, and the macro is an initialiser in C and in C++.
-header=$root/include/openpi.h
-structs=$(grep -oE '^typedef struct openpi_[a-z_]+ \{' "$header" | cut -d' ' -f3)
-[ "$(wc -w <<<"$structs")" -ge 15 ] || fail "openpi.h has the structs $structs, expected 15 or more"
+# Every struct of the headers has its macro, and the macro is an initialiser in C and in C++.
+structs=$(grep -ohE '^typedef struct openpi_[a-z_]+ \{' "$root"/include/openpi{,_runner}.h | cut -d' ' -f3)
+[ "$(wc -w <<<"$structs")" -ge 15 ] || fail "the headers have the structs $structs, expected 15 or more"
 {
-    echo '#include <openpi.h>'
+    echo '#include <openpi_runner.h>'
     for struct in $structs; do
         macro=$(tr '[:lower:]' '[:upper:]' <<<"$struct")_INIT
         echo "static const $struct constant_$struct = $macro;"
@@ -77,7 +89,7 @@ structs=$(grep -oE '^typedef struct openpi_[a-z_]+ \{' "$header" | cut -d' ' -f3
 } >macros.c
 for compiler in "$CC -std=c11" "g++ -std=c++11 -x c++" "clang++ -std=c++20 -x c++"; do
     command -v ${compiler%% *} >/dev/null || continue
-    $compiler -Wall -Wextra -Werror -pedantic -I"$root/include" -c macros.c -o macros.o || fail "$compiler: a macro of openpi.h is no initialiser"
+    $compiler -Wall -Wextra -Werror -pedantic -I"$root/include" -c macros.c -o macros.o || fail "$compiler: a macro of the headers is no initialiser"
 done
 
 mkdir static && cp "$libdir/libopenpi.a" static/

@@ -16,11 +16,11 @@ for library in libopenpi.so libopenpi.a; do
     esac || exit 1
     count=$(grep -c ' openpi_' <<<"$names")
     if [ "$count" -lt 20 ]; then
-        echo "$library: $count public functions, expected the whole of openpi.h"
+        echo "$library: $count public functions, expected the whole of openpi.h and openpi_runner.h"
         status=1
     fi
-    for name in $(grep -oE '^OPENPI_API [^;]*\(' "$SOURCE/include/openpi.h" | grep -oE 'openpi_[a-z0-9_]+\($' | tr -d '('); do
-        grep -q " $name\$" <<<"$names" || { echo "$library: $name of openpi.h is not there" && status=1; }
+    for name in $(grep -ohE '^OPENPI_API [^;]*\(' "$SOURCE"/include/openpi{,_runner}.h | grep -oE 'openpi_[a-z0-9_]+\($' | tr -d '('); do
+        grep -q " $name\$" <<<"$names" || { echo "$library: $name of the public headers is not there" && status=1; }
     done
     if other=$(strangers <<<"$names"); then
         echo "$library: exports more than openpi_*:" $other

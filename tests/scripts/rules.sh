@@ -48,6 +48,7 @@ plant cli/run.c '#include "openpi_internal.h"' 'may not include openpi_internal.
 plant lab/draw/chart.c '#include "lab/measure/bench.h"' 'may not include lab/measure/bench.h'
 plant lab/verbs/tune.c '#include "report/report.h"' 'may not include report/report.h'
 plant include/openpi.h '#include "base/dtype.h"' 'may not include base/dtype.h'
+plant src/model/plan.c '#include "openpi_runner.h"' 'may not include openpi_runner.h'
 plant src/backend/gpu/cuda/counter.c '#include "lab/measure/power.h"' 'may not include lab/measure/power.h'
 plant lab/measure/power.c '/* as NVML says */' 'names a vendor of GPUs outside of its folder'
 plant lab/measure/power.c '/* as ROCm says */' 'names a vendor of GPUs outside of its folder'
