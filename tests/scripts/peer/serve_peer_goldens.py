@@ -2,8 +2,8 @@
 request and the same noise.
 
     serve_peer_goldens.py OPENPI GOLDEN BOX      the command, the folder tests/golden, a folder to write in
-    serve_peer_goldens.py OPENPI GOLDEN BOX SERVER NAME      one golden, by a server for another processor, which rounds otherwise:
-                                                             in fp32 and nearly the same
+    serve_peer_goldens.py OPENPI GOLDEN BOX SERVER NAME      one golden's request to a server for another processor: the model odd,
+                                                             in fp32, nearly the same, because it rounds otherwise
 """
 import json
 import pathlib
@@ -31,8 +31,8 @@ def read_expected(path):
     return facts, noise
 
 
-def options(folder, facts):
-    """What makes openpi the policy of a golden."""
+def options(folder, facts, preset):
+    """What makes openpi the policy of a golden; its model is `preset`, the golden's own is tiny."""
     pi05 = facts["pi05"]
     robot = {
         "like": facts["robot"],
@@ -46,15 +46,15 @@ def options(folder, facts):
         robot["transform"] = "none"
     (BOX / "robot.json").write_text(json.dumps(robot))
     return [
-        *("--synthetic", f"tiny:{'pi05' if pi05 else 'pi0'}:{facts['seed']}", "--robot", BOX / "robot.json"),
+        *("--synthetic", f"{preset}:{'pi05' if pi05 else 'pi0'}:{facts['seed']}", "--robot", BOX / "robot.json"),
         *("--norm-stats", folder / "norm_stats.json", "--tokenizer", GOLDEN / "tokenizer.model", "--threads", "2"),
     ]
 
 
-def computed(folder, *more):
+def computed(folder, *more, preset="tiny"):
     """What `openpi run` computes, of what, and by which options."""
     facts, noise = read_expected(folder / "expected.safetensors")
-    request, model = folder / "request.msgpack", [*options(folder, facts), *more]
+    request, model = folder / "request.msgpack", [*options(folder, facts, preset), *more]
     np.save(BOX / "noise.npy", noise)
     files = ["--request", request, "--noise", BOX / "noise.npy", "--format", "npy", "--out", BOX / "actions.npy"]
     subprocess.run([OPENPI, "run", *model, *files], check=True, stdout=subprocess.DEVNULL)
@@ -75,7 +75,7 @@ def check(folder):
 
 
 def check_elsewhere(folder, program):
-    want, observation, noise, model = computed(folder, "--dtype", "f32", "--steps", "1")
+    want, observation, noise, model = computed(folder, "--dtype", "f32", "--steps", "1", preset="odd")
     with Server(program, *model) as server:
         policy = websocket_client_policy.WebsocketClientPolicy("127.0.0.1", server.port)
         got = policy.infer(observation | {"openpi/noise": noise})["actions"]
