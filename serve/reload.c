@@ -176,9 +176,8 @@ static work wait(reload *r) {
     pthread_mutex_lock(&r->lock);
     while (!r->asked && !r->update[0] && !r->cancelled) pthread_cond_wait(&r->changed, &r->lock);
     work work = r->cancelled ? WORK_NONE : r->asked ? WORK_RELOAD : WORK_UPDATE;
-    if (work == WORK_NONE) r->busy = 0;
-    if (work == WORK_RELOAD) r->busy = 1;
-    if (work != WORK_UPDATE) r->asked = 0;
+    r->busy = work == WORK_RELOAD;
+    r->asked = 0;
     pthread_mutex_unlock(&r->lock);
     return work;
 }

@@ -32,7 +32,6 @@ struct shadow {
     uint8_t *message;            /* [count], memory of [capacity]                                          */
     size_t count, capacity;
     uint64_t model;              /* the number of the model that answered it                               */
-    char hash[24];               /* its weights'                                                           */
     openpi_rtc rtc;
     float *noise, *previous, *answered;                        /* [horizon][32]                            */
     float *sent;                 /* [horizon][action_dim], the robot's                                     */
@@ -76,7 +75,6 @@ static int copy_request(shadow *s, const job *job) {
     size_t bytes = chunk_numbers(s) * sizeof(float);
     if (!copy_message(s, job)) return 0;
     s->model = job->model_number;
-    memcpy(s->hash, job->model_hash, sizeof s->hash);
     memcpy(s->noise, job->noise, bytes);
     memcpy(s->answered, job->model_actions, bytes);
     memcpy(s->sent, job->sent, robot_numbers(s) * sizeof(float));

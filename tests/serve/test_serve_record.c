@@ -25,19 +25,6 @@
 
 enum { H = 6 };
 
-static void add_rtc(msgpack_sbuffer *message, int executed) {
-    msgpack_sbuffer entry;
-    msgpack_packer packer;
-    msgpack_sbuffer_init(&entry);
-    msgpack_packer_init(&packer, &entry, msgpack_sbuffer_write);
-    pack_text(&packer, "openpi/rtc");
-    msgpack_pack_map(&packer, 2);
-    pack_text(&packer, "executed"), msgpack_pack_int(&packer, executed);
-    pack_text(&packer, "delay"), msgpack_pack_int(&packer, 1);
-    add_entry(message, &entry);
-    msgpack_sbuffer_destroy(&entry);
-}
-
 /* 0 plain, 1 with noise of its own, 2 as a chunk that follows on. Returns the reply's opcode. */
 static int ask_once(int fd, int kind) {
     float noise[H * OPENPI_ACTION_DIM];
@@ -45,7 +32,7 @@ static int ask_once(int fd, int kind) {
     load_request("aloha_sim", &message);
     openpi_noise(3, 4, noise, H * OPENPI_ACTION_DIM);
     if (kind == 1) add_noise(&message, noise, H);
-    if (kind == 2) add_rtc(&message, 2);
+    if (kind == 2) add_following(&message, 2);
     ws_frame frame = ask(fd, &message);
     int opcode = frame.opcode;
     free(frame.data);

@@ -40,6 +40,20 @@ static inline void add_number(msgpack_sbuffer *message, const char *key, double 
     msgpack_sbuffer_destroy(&entry);
 }
 
+/* "openpi/rtc": the next chunk, `executed` actions after the one before, a delay of one action. */
+static inline void add_following(msgpack_sbuffer *message, int executed) {
+    msgpack_sbuffer entry;
+    msgpack_packer packer;
+    msgpack_sbuffer_init(&entry);
+    msgpack_packer_init(&packer, &entry, msgpack_sbuffer_write);
+    pack_text(&packer, "openpi/rtc");
+    msgpack_pack_map(&packer, 2);
+    pack_text(&packer, "executed"), msgpack_pack_int(&packer, executed);
+    pack_text(&packer, "delay"), msgpack_pack_int(&packer, 1);
+    add_entry(message, &entry);
+    msgpack_sbuffer_destroy(&entry);
+}
+
 /* A request as openpi's ALOHA client sends it. */
 static inline void load_request(const char *golden, msgpack_sbuffer *message) {
     char path[512];
