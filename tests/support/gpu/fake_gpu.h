@@ -38,6 +38,7 @@ static struct {
     int graphs_refused, no_copy;
     int clusters, single_blocks; /* of a launch that the device holds at once, single_blocks where it has no
                                     clusters; both 0: the driver has no function that tells                */
+    int most_blocks;             /* a multiprocessor's of any kernel; 0: no function tells               */
     asked_launch asked, asked_single;      /* the launch it was asked about last                           */
     int capability;              /* the device's, times ten; 0: 9.0                                        */
     int integrated;              /* 1: its memory is the host's                                            */
@@ -323,6 +324,12 @@ static int fake_most_clusters(int *clusters, void *function, const cuda_launch *
     return *clusters = cluster > 1 ? fake.clusters : fake.single_blocks, called("max_clusters");
 }
 
+static int fake_most_blocks(int *blocks, void *function, int threads, size_t shared_bytes) {
+    assert_non_null(function);
+    assert_true(threads > 0 && shared_bytes <= 227 << 10);
+    return *blocks = fake.most_blocks, called("max_blocks");
+}
+
 /* As of an archive with both. */
 static int fake_compilers[CUDA_COMPILERS] = {13000, 12040};
 
@@ -382,6 +389,7 @@ static int fake_open(gpu_driver *driver, char *why, size_t why_bytes) {
     library->proc = fake.proc;
     library->compilers = fake_compilers;
     if (fake.clusters || fake.single_blocks) library->max_clusters = fake_most_clusters;
+    if (fake.most_blocks) library->max_blocks = fake_most_blocks;
     cuda_driver_over(library, driver);     /* which frees it */
     return 0;
 }

@@ -75,14 +75,16 @@ static inline void draw(inputs *in, int mask) {
 static int without_gpu;
 static inline int verdict(int failed) { return failed ? failed : without_gpu ? 77 : 0; }
 
-/* An engine whose device may run the kernel of that switch, or NULL. kernel: its name in words. */
-static inline openpi_engine *open_resident(const openpi_synthetic *synthetic, openpi_dtype dtype,
-                                           op_switch which, const char *kernel) {
+/* An engine whose device may run the kernel of that switch, or NULL. card: what the device keeps to, NULL for
+ * all it has. kernel: its name in words. */
+static inline openpi_engine *open_resident_as(const char *card, const openpi_synthetic *synthetic,
+                                              openpi_dtype dtype, op_switch which, const char *kernel) {
     openpi_engine *engine;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     options.synthetic = synthetic;
     options.device = "cuda:0";
     options.dtype = dtype;
+    options.as_card = card;
     openpi_status status = openpi_engine_open(NULL, &options, &engine, &error);
     if (status == OPENPI_NO_DEVICE || status == OPENPI_UNSUPPORTED) {
         print_message("skipped: %s\n", error.message);
@@ -94,6 +96,11 @@ static inline openpi_engine *open_resident(const openpi_synthetic *synthetic, op
     print_message("skipped: this device has no %s\n", kernel);
     openpi_engine_close(engine);
     return NULL;
+}
+
+static inline openpi_engine *open_resident(const openpi_synthetic *synthetic, openpi_dtype dtype,
+                                           op_switch which, const char *kernel) {
+    return open_resident_as(NULL, synthetic, dtype, which, kernel);
 }
 
 /* A session with or without the kernel of that switch, which the engine has on afterwards. */

@@ -1,8 +1,9 @@
 /* resident_mma.cu: the layers of a denoise step as one kernel, on any tensor core since sm_80. Can the device
  * run it, which steps does it take, with what arguments, its launch.
  *
- * It takes the layers of a step where a tuning table names one of its kernels for the step's first product.
- * Where that product runs alone, the kernel computes no more than that.
+ * It takes the layers of a step of the full model on cards whose kernels cannot start early, and wherever a
+ * tuning table names one of its kernels for the step's first product. Where that product runs alone, the
+ * kernel computes no more than that.
  *
  * Note: blocks wait for each other, so all of them must be resident at once. The driver is asked when the
  * device opens, and the launch is a cooperative one: it starts whole or not yet. */
@@ -20,7 +21,11 @@ typedef struct ring {
 /* For blocks of 99, 163 and 227 KB. */
 static const ring rings[] = {
     {{"resident_mma_6", 1, 0}, 6}, {{"resident_mma_14", 1, 0}, 14}, {{"resident_mma_22", 1, 0}, 22}};
-enum { RINGS = sizeof rings / sizeof *rings };
+enum {
+    RINGS = sizeof rings / sizeof *rings,
+    RESIDENT_MMA_LEAST = 58,               /* multiprocessors from which on it was measured to win          */
+    PARTS_BYTES = RESIDENT_MMA_TILES * RESIDENT_MMA_QUERIES * RESIDENT_MMA_PART * (int)sizeof(float)
+};
 
 static size_t shared_of(const ring *r) {
     return (size_t)r->slots * RESIDENT_MMA_SLOT + RESIDENT_MMA_BESIDE;
@@ -157,7 +162,7 @@ static void emit(gpu_issue *issue, int kernel, const gpu_resident_mma *p) {
 
 /* ---- the family ------------------------------------------------------------------------------------- */
 
-/* The tuner's alone until they have run on a card. */
+/* A product alone is never better off here: a table's choice, which takes a step with it. */
 static void resident_mma_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     if (task->kind != GPU_PRODUCT || !gpu_state(device, to->family) ||
         !product_fits(&task->product, task->rows))
@@ -172,16 +177,34 @@ static void resident_mma_launch(gpu_issue *issue, gpu_task *task, const gpu_choi
     emit(issue, choice->kernel, &p);
 }
 
+/* The full model's steps, where every launch that goes saves its start. */
+static int usual(const gpu_device *device, const gpu_linear *first) {
+    return !gpu_facts_of(device)->overlap && gpu_multiprocessors(device) >= RESIDENT_MMA_LEAST &&
+           first->ldx == RESIDENT_MMA_WIDTH &&
+           first->epilogue.heads * RESIDENT_MMA_HEAD == RESIDENT_MMA_ATTENDED;
+}
+
+/* The ring of a table's choice, else the longest; -1: the step is not this family's. Tables time the first
+ * product alone, so what they say of another family is no word against it. */
+static int ring_of(const gpu_issue *issue, const op *first) {
+    const gpu_device *device = gpu_device_of(issue);
+    const gpu_task task = gpu_product_of(issue, first);
+    gpu_choice choice;
+    int ring = RINGS - 1;
+    if (gpu_chosen(issue, first, &choice) && choice.family == gpu_family_of(issue)) return choice.kernel;
+    if (!usual(device, &task.product)) return -1;
+    while (shared_of(&rings[ring]) > gpu_shared_bytes(device)) ring--;
+    return ring;
+}
+
 static int resident_mma_take(gpu_issue *issue, const op_block *block) {
     const int ops = block->layers * LAYER_OPS;
     gpu_resident_mma p;
-    gpu_choice choice;
-    if (!block_fits(issue, block) || !gpu_chosen(issue, &block->ops[LAYER_QKV], &choice) ||
-        choice.family != gpu_family_of(issue))
-        return 0;
+    int ring;
+    if (!block_fits(issue, block) || (ring = ring_of(issue, &block->ops[LAYER_QKV])) < 0) return 0;
     gpu_take(issue, ops);
     fill_layers(issue, &p, block);
-    emit(issue, choice.kernel, &p);
+    emit(issue, ring, &p);
     return ops;
 }
 
@@ -192,6 +215,7 @@ const gpu_family gpu_family_resident_mma = {
     .launch = resident_mma_launch,
     .take_block = resident_mma_take,
     .take_switches = 1u << SWITCH_PERSISTENT_DENOISE,
+    .take_bytes = PARTS_BYTES,
     .whole_device = 1,
     .open = resident_mma_open,
     .close = resident_mma_close,
