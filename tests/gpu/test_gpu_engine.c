@@ -168,6 +168,64 @@ static void test_pairs(void **state) {
     }
 }
 
+/* How many of a recording's launches are this kernel's. */
+static int launches_of(const openpi_session *session, const char *kernel) {
+    enum { MOST = 4096 };
+    static launch_record seen[MOST];
+    device *device = session->engine->device;
+    const int count = device->backend->launches(device, session->kinds.recordings[CALL_ANY], seen, MOST);
+    int these = 0;
+    assert_in_range(count, 1, MOST);
+    for (int i = 0; i < count; i++) these += !strcmp(seen[i].kernel, kernel);
+    return these;
+}
+
+/* The join of a residual's parts that norms what it makes, and both apart: the same bits. */
+static void joined_norms_agree(openpi_engine *engine, const char *spec, int batch, int horizon) {
+    static float together[BATCH * HORIZON * OPENPI_ACTION_DIM], apart[BATCH * HORIZON * OPENPI_ACTION_DIM];
+    const size_t count = (size_t)(batch * horizon * OPENPI_ACTION_DIM);
+    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+    openpi_session *session;
+    struct recording *recordings[CALL_KINDS];
+    inputs *in = calloc(1, sizeof *in);
+    in->images = malloc((size_t)BATCH * OPENPI_CAMERAS * PIXELS);
+    options.batch = batch;
+    options.horizon = horizon;
+    options.max_prompt = PROMPT;
+    must(openpi_session_create(engine, &options, &session, &error));
+    const int joined = launches_of(session, "gemm_mma_join_norm");
+    if (!gpu_facts_of((gpu_device *)engine->device)->overlap) assert_true(batch > 1 || joined > 0);
+    draw(in);
+    must(openpi_session_run(session, in->samples, batch, in->noise, together, NULL, &error));
+    memcpy(recordings, session->kinds.recordings, sizeof recordings);
+    memset(session->kinds.recordings, 0, sizeof recordings);
+    for (int i = 0; i < session->plan->count; i++)
+        if (session->plan->ops[i].kind == OP_LINEAR_RESIDUAL)
+            session->plan->ops[i].linear_residual.normed_next = 0;
+    must(openpi_session_run(session, in->samples, batch, in->noise, apart, NULL, &error));
+    memcpy(session->kinds.recordings, recordings, sizeof recordings);
+    openpi_session_close(session);
+    free(in->images);
+    free(in);
+    print_message("%s batch %d horizon %d: %d joins with a norm\n", spec, batch, horizon, joined);
+    if (memcmp(together, apart, count * sizeof *apart))
+        fail_msg("%s batch %d horizon %d: joined norms differ from norms apart by %.3g", spec, batch, horizon,
+                 largest_difference(together, apart, count));
+}
+
+static void test_joined_norms(void **state) {
+    static const char *const specs[] = {"full:pi0", "full:pi05"};
+    openpi_engine *engine;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        if (!open_engine(specs[i], OPENPI_BF16, &engine)) skip();
+        joined_norms_agree(engine, specs[i], 1, 10);
+        joined_norms_agree(engine, specs[i], 1, 50);
+        joined_norms_agree(engine, specs[i], 2, 10);
+        openpi_engine_close(engine);
+    }
+}
+
 /* One graph serves every prompt that its session may get. */
 static void test_prompt_lengths(void **state) {
     enum { LONGEST = 48, ACTIONS = 10 };
@@ -356,6 +414,7 @@ int main(void) {
         cmocka_unit_test(test_ways),
         cmocka_unit_test(test_ways_full),
         cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_joined_norms),
         cmocka_unit_test(test_prompt_lengths),
     };
     return verdict(cmocka_run_group_tests_name("gpu engine", tests, NULL, NULL));

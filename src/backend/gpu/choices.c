@@ -1,7 +1,7 @@
 /* How a task is run: what every family of the device offers, which of that is taken, and its launches.
  *
- * An op has one task with choices. Whoever has listed them asks gpu_choices_pick, which is the one place
- * where op.choice is read. Tables name choices, not places: the order of a list is free. */
+ * An op has one task with choices. Whoever has listed them asks gpu_choices_pick, which reads
+ * op.choice by gpu_choices_place. Tables name choices, not places: the order of a list is free. */
 #include "backend/gpu/choices.h"
 
 #include <stdio.h>
@@ -54,19 +54,41 @@ static void write_list(const gpu_device *device, const gpu_choices *choices, gpu
     to->count = choices->count;
 }
 
+int gpu_choices_place(const gpu_choices *choices, int choice) {
+    return choice > 0 && choice <= choices->count ? choice - 1 : choices->heuristic;
+}
+
 const gpu_choice *gpu_choices_pick(gpu_issue *issue, const gpu_choices *choices) {
-    int chosen = issue->choice - 1;
     if (issue->purpose == GPU_LIST) {
         write_list(issue->device, choices, &issue->listing);
         return NULL;
     }
-    if (choices->count)
-        return &choices->list[chosen >= 0 && chosen < choices->count ? chosen : choices->heuristic];
+    if (choices->count) return &choices->list[gpu_choices_place(choices, issue->choice)];
     gpu_issue_fail(issue, GPU_NO_KERNEL);
     return NULL;
 }
 
 /* ---- launches --------------------------------------------------------------------------------------- */
+
+gpu_norm gpu_norm_of(const gpu_linear *p, void *out) {
+    return (gpu_norm){.count = p->count,
+                      .x = p->x,
+                      .from = p->from,
+                      .f32 = p->x_type == GPU_X_F32,
+                      .k = p->ldx,
+                      .kind = p->norm,
+                      .weight = p->norm_weight,
+                      .bias = p->norm_bias,
+                      .known = p->epilogue.known,
+                      .eps = p->eps,
+                      .out = out};
+}
+
+static void read_normed(gpu_linear *p, const void *normed) {
+    p->x = normed;
+    p->from = (gpu_row_map){0};
+    p->norm = GPU_NORM_NONE;
+}
 
 /* The norm of a product's x, into the work block; the product then reads its result. */
 static void launch_norm_first(gpu_issue *issue, gpu_task *task, int rows_a_block) {
@@ -74,28 +96,25 @@ static void launch_norm_first(gpu_issue *issue, gpu_task *task, int rows_a_block
     int f32 = p->x_type == GPU_X_F32;
     size_t bytes = (size_t)task->rows * (size_t)p->ldx * (f32 ? sizeof(float) : sizeof(bf16));
     gpu_task norm = {.kind = GPU_NORM, .rows = task->rows, .rows_a_block = rows_a_block};
-    norm.norm = (gpu_norm){.count = p->count,
-                           .x = p->x,
-                           .from = p->from,
-                           .f32 = f32,
-                           .k = p->ldx,
-                           .kind = p->norm,
-                           .weight = p->norm_weight,
-                           .bias = p->norm_bias,
-                           .known = p->epilogue.known,
-                           .eps = p->eps,
-                           .out = gpu_work_take(issue, bytes)};
+    norm.norm = gpu_norm_of(p, gpu_work_take(issue, bytes));
     gpu_launch_usual(issue, &norm);
-    p->x = norm.norm.out;
-    p->from = (gpu_row_map){0};
-    p->norm = GPU_NORM_NONE;
+    read_normed(p, norm.norm.out);
+}
+
+static void launch_as_is(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+    issue->family = choice->family;
+    issue->device->vendor->modules[choice->family].family->launch(issue, task, choice);
+}
+
+void gpu_launch_normed(gpu_issue *issue, gpu_task *product, const gpu_choice *choice, const void *normed) {
+    read_normed(&product->product, normed);
+    launch_as_is(issue, product, choice);
 }
 
 static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     size_t used = issue->work.used;
     if (choice->norm) launch_norm_first(issue, task, choice->norm);
-    issue->family = choice->family;
-    issue->device->vendor->modules[choice->family].family->launch(issue, task, choice);
+    launch_as_is(issue, task, choice);
     issue->work.used = used;               /* of this task: the op's next one may have it */
 }
 

@@ -5,6 +5,8 @@
 #include "backend/gpu/launch.h"
 
 void gpu_choices_of(const gpu_device *device, const gpu_task *task, gpu_choices *out);
+/* The place of what op.choice names in a list that is not empty, else of the heuristic's. */
+int gpu_choices_place(const gpu_choices *choices, int choice);
 /* The choice of op.choice, else the heuristic's. NULL: choices are only being listed, or there is none. */
 const gpu_choice *gpu_choices_pick(gpu_issue *issue, const gpu_choices *choices);
 /* Launches a task by the op's choice; by the heuristic's, whatever the op says. */

@@ -208,8 +208,11 @@ typedef struct gpu_grid {
 int gpu_emitting(const gpu_issue *issue);
 /* One launch of a kernel of the family that is being asked. x or y of 0 or less launches nothing. */
 void gpu_emit(gpu_issue *issue, int kernel, gpu_grid grid, const void *arguments, size_t bytes);
-/* Bytes of the work block that nothing else of this op has; NULL while they are only added up. */
+/* Bytes of the work block that nothing else of this op has; NULL while they are only added up. What was taken
+ * since a mark is free again for what is launched later. */
 void *gpu_work_take(gpu_issue *issue, size_t bytes);
+size_t gpu_work_mark(const gpu_issue *issue);
+void gpu_work_back(gpu_issue *issue, size_t mark);
 /* The counters of the work block, NULL as above: zero when a kernel begins, if every kernel leaves them so.
  * The first who asks finds *unclear 1 and launches a kernel that clears them all. One stream runs the
  * launches that share them: they are touched after wait_before() only. */
@@ -235,6 +238,15 @@ void *gpu_prepared(const gpu_issue *issue, const op_block *block);
 gpu_task gpu_product_of(const gpu_issue *issue, const op *op);
 /* The choice that a tuning table names for such an op; 0: it names none. */
 int gpu_chosen(const gpu_issue *issue, const op *op, gpu_choice *choice);
+/* The one that such a product, which is the op's, is launched with alone; 0: none runs it. */
+int gpu_choice_of(const gpu_issue *issue, const op *op, const gpu_task *product, gpu_choice *choice);
+/* 1: ops[0] is a residual whose x ops[1], a product, norms; bf16, weights packed, and neither changes norms
+ * or gates of later ops. */
+int gpu_is_pair(const op *ops, int count);
+/* The norm of a product's x on its own. */
+gpu_norm gpu_norm_of(const gpu_linear *p, void *out);
+/* The product of a choice with a norm that goes first, where that norm has been taken. */
+void gpu_launch_normed(gpu_issue *issue, gpu_task *product, const gpu_choice *choice, const void *normed);
 
 static inline int ceil_div(int a, int b) { return (a + b - 1) / b; }
 static inline int least(int a, int b) { return a < b ? a : b; }

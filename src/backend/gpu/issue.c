@@ -47,13 +47,28 @@ int gpu_issue_next(gpu_issue *issue, const op_list *list, int place) {
     return 1;
 }
 
+/* What pairs of ops take of the work block, whichever family would have them. */
+static void issue_pair(gpu_issue *issue, const op *ops, int count) {
+    const gpu_device *self = issue->device;
+    for (int i = 0; i < self->loaded_count; i++) {
+        const gpu_family *family = self->vendor->modules[i].family;
+        if (!takes(self, i) || !family->take) continue;
+        issue->family = i;
+        gpu_work_begin(&issue->work);
+        family->take(issue, ops, count);
+    }
+}
+
 size_t gpu_work_bytes(const device *device, const op *ops, int count) {
     gpu_issue issue = {.device = (gpu_device *)(uintptr_t)device, .purpose = GPU_MEASURE};
     for (int i = 0; i < issue.device->loaded_count; i++) {
         gpu_work_begin(&issue.work);
         gpu_work_take(&issue, issue.device->vendor->modules[i].family->take_bytes);
     }
-    for (int i = 0; i < count; i++) issue_op(&issue, &ops[i]);
+    for (int i = 0; i < count; i++) {
+        issue_op(&issue, &ops[i]);
+        issue_pair(&issue, &ops[i], count - i);
+    }
     return issue.work.most;
 }
 

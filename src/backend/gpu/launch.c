@@ -118,6 +118,10 @@ void *gpu_work_take(gpu_issue *issue, size_t bytes) {
     return work->memory ? work->memory + at : NULL;
 }
 
+size_t gpu_work_mark(const gpu_issue *issue) { return issue->work.used; }
+
+void gpu_work_back(gpu_issue *issue, size_t mark) { issue->work.used = mark; }
+
 uint32_t *gpu_counters(gpu_issue *issue, int *unclear) {
     gpu_work *work = &issue->work;
     if (work->most < COUNTER_BYTES) work->most = COUNTER_BYTES;

@@ -456,6 +456,14 @@ gpu_task gpu_product_of(const gpu_issue *issue, const op *op) {
     return task;
 }
 
+int gpu_choice_of(const gpu_issue *issue, const op *op, const gpu_task *product, gpu_choice *choice) {
+    gpu_choices choices;
+    gpu_choices_of(issue->device, product, &choices);
+    if (!choices.count) return 0;
+    *choice = choices.list[gpu_choices_place(&choices, op->choice)];
+    return 1;
+}
+
 int gpu_chosen(const gpu_issue *issue, const op *op, gpu_choice *choice) {
     gpu_choices choices;
     if (op->choice < 1) return 0;
@@ -464,4 +472,15 @@ int gpu_chosen(const gpu_issue *issue, const op *op, gpu_choice *choice) {
     if (op->choice > choices.count) return 0;
     *choice = choices.list[op->choice - 1];
     return 1;
+}
+
+static int is_whole(const op *op, const matrix *weight) {
+    return op->type == DTYPE_BF16 && !op->parameters && weight->data && !weight->raw;
+}
+
+int gpu_is_pair(const op *ops, int count) {
+    if (count < 2 || ops[0].kind != OP_LINEAR_RESIDUAL || !ops[0].linear_residual.normed_next) return 0;
+    const int is_qkv = ops[1].kind == OP_NORM_QKV;
+    return (is_qkv || ops[1].kind == OP_NORM_LINEAR) && is_whole(&ops[0], &ops[0].linear_residual.weight) &&
+           is_whole(&ops[1], is_qkv ? &ops[1].norm_qkv.weight : &ops[1].norm_linear.weight);
 }

@@ -10,6 +10,7 @@
 
 #include "backend/gpu/cuda/attention/attention_joined.h"
 #include "backend/gpu/cuda/product/int8.h"
+#include "backend/gpu/cuda/product/join_norm.h"
 #include "backend/gpu/cuda/product/some.h"
 #include "backend/gpu/cuda/resident/portable/resident_mma.h"
 #include "backend/gpu/kernels/args.h"

@@ -19,13 +19,13 @@ extern EXPORTED fake_gpu fake_cuda_state;
 static void set_fault(int fault, int n) { emu_set_fault((emu_fault)fault, n); }
 
 EXPORTED fake_gpu fake_cuda_state = {
-    .devices = 1, .version = 13000, .held = 1, .memory_bytes = (size_t)2 << 30, .set_fault = set_fault};
+    .devices = 1, .version = 13000, .multiprocessors = 4, .held = 1, .memory_bytes = (size_t)2 << 30,
+    .set_fault = set_fault};
 fake_gpu *const fake_state = &fake_cuda_state;
 const char fake_name[] = "libcuda";
 
 /* ---- the driver and its devices ------------------------------------------------------------------------ */
 
-enum { MULTIPROCESSORS = 4 };
 
 /* Shared memory: most of a block, all of a multiprocessor. */
 typedef struct chip {
@@ -93,7 +93,7 @@ int cu_device_attribute(int *value, int attribute, int device) {
     const struct {
         int attribute, value;
     } facts[] = {
-        {CUDA_DEVICE_CORE_KHZ, 1700000},     {CUDA_DEVICE_MULTIPROCESSORS, MULTIPROCESSORS},
+        {CUDA_DEVICE_CORE_KHZ, 1700000},     {CUDA_DEVICE_MULTIPROCESSORS, fake_state->multiprocessors},
         {CUDA_DEVICE_INTEGRATED, 0},         {CUDA_DEVICE_MEMORY_KHZ, 9750000},
         {CUDA_DEVICE_CACHE_BYTES, 6 << 20},  {CUDA_DEVICE_MAJOR, c->major},
         {CUDA_DEVICE_MINOR, c->minor},       {CUDA_DEVICE_ALL_SHARED_BYTES, c->all_bytes},
@@ -310,7 +310,7 @@ static int attributes_are_known(const cuda_launch *l, int *together) {
         if (id == CUDA_ATTRIBUTE_COOPERATIVE) *together = l->attributes[i].value.flag;
         else if (id != CUDA_ATTRIBUTE_OVERLAP || chip_now()->major < 9) return 0;
     }
-    return !*together || l->grid[0] <= MULTIPROCESSORS;
+    return !*together || l->grid[0] <= (unsigned)fake_state->multiprocessors;
 }
 
 int cu_launch(const cuda_launch *l, void *function, void **arguments, void **extra) {

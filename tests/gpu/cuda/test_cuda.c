@@ -2,7 +2,7 @@
  * portable kernels give openpi's actions, that everything is given back, that it survives what the driver
  * refuses, that faults of the machine do not pass, and what resident_mma does where a table names it.
  *
- *   test_cuda device | goldens | faults | resident   with the fake library on the loader's path
+ *   test_cuda device | goldens | faults | resident | pairs   with the fake library on the loader's path
  *   test_cuda missing                     without it
  *   test_cuda old                         with the library of old.c
  */
@@ -213,6 +213,84 @@ static void test_resident_golden(void **state) {
     }
 }
 
+/* ---- the join of a residual's parts with the norm after it ------------------------------------------ */
+
+/* How many launches a call of always the same inputs has. */
+static int launches_of(openpi_session *session, float *actions) {
+    static uint8_t image[224 * 224 * 3];
+    static float noise[40 * OPENPI_ACTION_DIM];
+    static const int32_t tokens[] = {2, 5, 9};
+    const openpi_sample sample = {
+        .size = sizeof sample, .images = {image}, .image_mask = {1}, .tokens = tokens, .token_count = 3};
+    const int before = fake->launches;
+    openpi_noise(3, 0, noise, sizeof noise / sizeof *noise);
+    for (size_t i = 0; i < sizeof image; i++) image[i] = (uint8_t)(i * 7 + i / 224);
+    must(openpi_session_run(session, &sample, 1, noise, actions, NULL, &error));
+    return fake->launches - before;
+}
+
+/* A table in which residuals of those rows, outputs and inputs are made in two parts. */
+static void write_parts(char *path, const int (*shapes)[3], int count) {
+    FILE *file = fdopen(mkstemp(strcpy(path, "/tmp/openpi-table-XXXXXX")), "w");
+    assert_non_null(file);
+    fprintf(file,
+            "{\"kind\": \"tuning\", \"format\": 2, \"openpi\": \"\", \"device\": \"Emulated GPU\", "
+            "\"path\": \"portable\", \"threads\": 0, \"kernels\": {\"gemm_mma_64_64_half x2\": "
+            "\"%016llx\"}, \"entries\": [",
+            (unsigned long long)hash_of("gemm_mma"));
+    for (int i = 0; i < count; i++)
+        fprintf(file,
+                "%s{\"op\": \"linear_residual\", \"form\": \"plain\", \"norm\": \"none\", \"dtype\": "
+                "\"bf16\", \"m\": %d, \"n\": %d, \"k\": %d, \"choice\": \"gemm_mma_64_64_half x2\"}",
+                i ? ", " : "", shapes[i][0], shapes[i][1], shapes[i][2]);
+    fprintf(file, "]}");
+    fclose(file);
+}
+
+/* k of 1,024 and more is shared by blocks; the widths need one warp a row and two. Together and apart the
+ * same bits, and a launch less for each pair: of a vision layer fc2 with the next norm, of a prefix layer o
+ * and down, of an expert layer the same, with a norm's shift and a gate. */
+static void test_joined_norms(void **state) {
+    static const char dims[] = "{\"vision\":[72,2,1,1024],\"vlm\":[264,2,8,256,1024],"
+                               "\"expert\":[72,1024],\"vocab\":2048}";
+    enum { VISION = 2, PREFIX = 2, EXPERT = 3, ACTIONS = 40, IMAGES = 768, TOKENS = IMAGES + 200 };
+    static const int shapes[][3] = {{IMAGES, 72, 1024},
+                                    {TOKENS, 264, 2048},
+                                    {TOKENS, 264, 1024},
+                                    {ACTIONS, 72, 2048},
+                                    {ACTIONS, 72, 1024}};
+    static float together[ACTIONS * OPENPI_ACTION_DIM], apart[ACTIONS * OPENPI_ACTION_DIM];
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    openpi_session_options choices = OPENPI_SESSION_OPTIONS_INIT;
+    openpi_engine *engine;
+    openpi_session *session;
+    char table[64];
+    (void)state;
+    fake->multiprocessors = 132;           /* so that tiles leave some idle                                 */
+    write_parts(table, shapes, (int)(sizeof shapes / sizeof *shapes));
+    must(openpi_dims_parse(dims, &synthetic.dims, &error));
+    synthetic.variant = OPENPI_PI05;
+    options.synthetic = &synthetic;
+    options.device = EMULATED ":0";
+    options.table = table;
+    options.without = "graph-replay";
+    choices.horizon = ACTIONS;
+    choices.steps = 1;
+    must(openpi_engine_open(NULL, &options, &engine, &error));
+    must(openpi_session_create(engine, &choices, &session, &error));
+    const int few = launches_of(session, together);
+    for (int i = 0; i < session->plan->count; i++)
+        if (session->plan->ops[i].kind == OP_LINEAR_RESIDUAL)
+            session->plan->ops[i].linear_residual.normed_next = 0;
+    const int many = launches_of(session, apart);
+    assert_int_equal(many - few, VISION + PREFIX + EXPERT);
+    assert_memory_equal(together, apart, sizeof together);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    remove(table);
+}
+
 /* ---- without a driver ---------------------------------------------------------------------------------- */
 
 static void test_missing(void **state) {
@@ -244,6 +322,8 @@ int main(int count, char **words) {
         cmocka_unit_test_setup_teardown(test_resident_large, set_up, nothing_left),
         cmocka_unit_test_setup_teardown(test_resident_golden, set_up, nothing_left),
     };
+    const struct CMUnitTest pairs[] = {
+        cmocka_unit_test_setup_teardown(test_joined_norms, set_up, nothing_left)};
     const struct CMUnitTest faults[] = {cmocka_unit_test_setup_teardown(test_faults, set_up, nothing_left)};
     const char *mode = count > 1 ? words[1] : "device";
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -260,6 +340,7 @@ int main(int count, char **words) {
     original = *fake;
     if (!strcmp(mode, "goldens")) return cmocka_run_group_tests_name("cuda, goldens", goldens, NULL, NULL);
     if (!strcmp(mode, "resident")) return cmocka_run_group_tests_name("cuda, resident", resident, NULL, NULL);
+    if (!strcmp(mode, "pairs")) return cmocka_run_group_tests_name("cuda, pairs", pairs, NULL, NULL);
     if (!strcmp(mode, "faults")) return cmocka_run_group_tests_name("cuda, faults", faults, NULL, NULL);
     return cmocka_run_group_tests_name("cuda, device", device, NULL, NULL);
 }

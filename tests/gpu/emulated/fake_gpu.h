@@ -13,6 +13,7 @@ typedef struct fake_gpu {
     /* The function of this name fails with `code` when it has been called `after` times more; "": none. */
     char failing[64];
     int after, code;
+    int multiprocessors;                   /* the CUDA device's                                             */
     int held;                              /* blocks of a grid that waits, on a multiprocessor              */
     int lost;                              /* 1: every function that reaches the device fails               */
     int alive;                             /* what was made and not given back                              */

@@ -1,7 +1,8 @@
 /* What the tests of a whole engine on a GPU share: random calls, and an engine on cuda:0 or the reason why
  * there is none.
  *
- *   OPENPI_TEST_GPU_PATH=portable   (environment of the test program only) the portable kernels */
+ *   OPENPI_TEST_GPU_PATH=portable   (environment of the test program only) the portable kernels
+ *   OPENPI_TEST_GPU_AS=rtx4090      the same, as that card would run them */
 #ifndef TESTS_GPU_ENGINE_H
 #define TESTS_GPU_ENGINE_H
 
@@ -66,6 +67,7 @@ static inline int open_engine(const char *spec, openpi_dtype dtype, openpi_engin
     options.device = "cuda:0";
     options.dtype = dtype;
     options.path = getenv("OPENPI_TEST_GPU_PATH");
+    options.as_card = getenv("OPENPI_TEST_GPU_AS");
     openpi_status status = openpi_engine_open(NULL, &options, engine, &error);
     if (status == OPENPI_NO_DEVICE) {
         print_message("skipped: %s\n", error.message);

@@ -6,6 +6,8 @@
  * than the multiprocessors. */
 #include "backend/gpu/cuda/product/gemm_mma.h"
 
+#include "backend/gpu/cuda/product/join_norm.h"
+
 enum { LEAST_BLOCKS = 8, JOIN_THREADS = 256 };
 
 /* Times are in units of 16 rows x 8 columns x 64 k of a tensor core at its best (of int8 128 k): 4.3 ns of a
@@ -17,7 +19,7 @@ enum { LEAST_BLOCKS = 8, JOIN_THREADS = 256 };
 #define TILE_HALF(rows, columns, ...) \
     GEMM_TILE("gemm_mma_" #rows "_" #columns "_half", 2, 0, rows, columns, __VA_ARGS__)
 
-enum { SMALL = 5, TILES = 13, JOIN = TILES };
+enum { SMALL = 5, TILES = 13, JOIN = TILES, JOIN_NORM };
 static const gemm_tile tiles[] = {
     TILE(160, 256, 256, 3, 1, 98),
     TILE(128, 256, 256, 4, 1, 99),
@@ -33,6 +35,7 @@ static const gemm_tile tiles[] = {
     TILE_HALF(128, 128, 256, 3, 2, 126),
     TILE_HALF(64, 64, 128, 4, 3, 186),
     {{"gemm_mma_join", 1, 0}, 0, 0, JOIN_THREADS, 0, 0, 0, 0, 0},
+    {{"gemm_mma_join_norm", 1, 0}, 0, 0, 0, 0, 0, 0, 0, 0},
 };
 
 /* In the same units: a tile's first stages; from asking for an atom of k to its arrival. */
@@ -118,8 +121,9 @@ void gemm_mma_add(const gpu_device *device, const gemm_numbers *n, const gpu_tas
     }
 }
 
-void gemm_mma_emit(gpu_issue *issue, const gemm_numbers *n, int rows, const gpu_choice *choice,
-                   gpu_linear_parts *parts, const void *arguments, size_t bytes) {
+/* The product, whole or in parts whose sums take memory of their own. */
+static void emit_tiles(gpu_issue *issue, const gemm_numbers *n, int rows, const gpu_choice *choice,
+                       gpu_linear_parts *parts, const void *arguments, size_t bytes) {
     const gemm_tile *t = &n->tiles[choice->kernel];
     const gpu_linear *p = &parts->linear;
     size_t sums = (size_t)p->capacity * (size_t)p->weights.columns;
@@ -130,8 +134,14 @@ void gemm_mma_emit(gpu_issue *issue, const gemm_numbers *n, int rows, const gpu_
                      .y = ceil_div(p->weights.columns, t->columns) * parts->parts,
                      .threads = t->threads,
                      .shared = t->shared};
-    gpu_grid join = {.x = ceil_div((int)(sums / 4), JOIN_THREADS), .y = 1, .threads = JOIN_THREADS};
     gpu_emit(issue, choice->kernel, grid, arguments, bytes);
+}
+
+void gemm_mma_emit(gpu_issue *issue, const gemm_numbers *n, int rows, const gpu_choice *choice,
+                   gpu_linear_parts *parts, const void *arguments, size_t bytes) {
+    const int quarters = parts->linear.capacity * (parts->linear.weights.columns / 4);
+    const gpu_grid join = {.x = ceil_div(quarters, JOIN_THREADS), .y = 1, .threads = JOIN_THREADS};
+    emit_tiles(issue, n, rows, choice, parts, arguments, bytes);
     if (parts->parts > 1) gpu_emit(issue, n->join, join, arguments, bytes);
 }
 
@@ -165,5 +175,45 @@ static void gemm_mma_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *
     gemm_mma_emit(issue, &bf16, task->rows, choice, &a, &a, sizeof a);
 }
 
+/* ---- a residual in parts, and the product that norms what it makes ----------------------------------- */
+
+enum { MOST_NORMED = 2048 };
+
+/* The join of a's parts can norm its rows for b. */
+static int join_norms(const gpu_linear *a, const gpu_linear *b) {
+    const gpu_epilogue *e = &a->epilogue;
+    return e->out == b->x && e->n == b->ldx && e->n % 8 == 0 && e->n <= MOST_NORMED && a->count == b->count &&
+           !cuda_scattered(b);
+}
+
+/* Where the first runs here and in parts, as it would alone, and the second behind a norm: the norm has no
+ * launch of its own. Note: where kernels start early it has a quicker one, on all multiprocessors. */
+static int gemm_mma_take(gpu_issue *issue, const op *ops, int count) {
+    const gemm_numbers numbers = bf16_of(gpu_device_of(issue));
+    gpu_choice first, second;
+    if (gpu_facts_of(gpu_device_of(issue))->overlap || !gpu_is_pair(ops, count)) return 0;
+    gpu_task a = gpu_product_of(issue, &ops[0]), b = gpu_product_of(issue, &ops[1]);
+    if (!join_norms(&a.product, &b.product) || !gpu_choice_of(issue, &ops[0], &a, &first) ||
+        !gpu_choice_of(issue, &ops[1], &b, &second) || first.family != gpu_family_of(issue) ||
+        !first.count || !second.norm)
+        return 0;
+    const int n = a.product.epilogue.n, threads = 32 * ceil_div(n, 8 * 32);
+    void *normed = gpu_work_take(issue, (size_t)a.rows * (size_t)n * sizeof(bf16));
+    const size_t mark = gpu_work_mark(issue);
+    gpu_join_norm join = {{.linear = a.product}, gpu_norm_of(&b.product, normed)};
+    gpu_take(issue, 1);
+    emit_tiles(issue, &numbers, a.rows, &first, &join.parts, &join.parts, sizeof join.parts);
+    gpu_emit(issue, JOIN_NORM, (gpu_grid){.x = a.rows, .y = 1, .threads = threads}, &join, sizeof join);
+    gpu_work_back(issue, mark);
+    gpu_take_next(issue);
+    gpu_launch_normed(issue, &b, &second, normed);
+    return 2;
+}
+
 const gpu_family gpu_family_gemm_mma = {
-    .name = "gemm_mma", GPU_KERNELS(tiles), .list = gemm_mma_list, .launch = gemm_mma_launch};
+    .name = "gemm_mma",
+    GPU_KERNELS(tiles),
+    .list = gemm_mma_list,
+    .launch = gemm_mma_launch,
+    .take = gemm_mma_take,
+};

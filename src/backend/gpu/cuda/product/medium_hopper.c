@@ -148,29 +148,18 @@ static void medium_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *ch
 
 /* ---- a residual and the product that norms what it makes ----------------------------------------------- */
 
-/* An op of the denoise loop with packed weights, which changes no norms or gates of later ops. */
-static int is_whole(const op *op, const matrix *weight) {
-    return op->type == DTYPE_BF16 && op->stage == OPENPI_STAGE_DENOISE && !op->parameters && weight->data &&
-           !weight->raw;
-}
-
-/* 1: ops[0] is a residual whose x ops[1] norms. */
-static int is_pair(const op *ops) {
-    const op_linear_residual *a = &ops[0].linear_residual;
-    const op_norm_linear *gated = &ops[1].norm_linear;
-    const op_norm_qkv *qkv = &ops[1].norm_qkv;
-    int is_qkv = ops[1].kind == OP_NORM_QKV;
-    if (ops[0].kind != OP_LINEAR_RESIDUAL || !a->normed_next) return 0;
-    if (!is_qkv && ops[1].kind != OP_NORM_LINEAR) return 0;
-    const matrix *weight = is_qkv ? &qkv->weight : &gated->weight;
-    if (!is_whole(&ops[0], &a->weight) || !is_whole(&ops[1], weight)) return 0;
-    return is_qkv || (weight->form == MATRIX_GATED && a->rows.capacity < NORM_FIRST_ROWS);
+/* 1: of the denoise loop, and quicker together. */
+static int is_pair(const op *ops, int count) {
+    return gpu_is_pair(ops, count) && ops[0].stage == OPENPI_STAGE_DENOISE &&
+           ops[1].stage == OPENPI_STAGE_DENOISE &&
+           (ops[1].kind == OP_NORM_QKV || (ops[1].norm_linear.weight.form == MATRIX_GATED &&
+                                           ops[0].linear_residual.rows.capacity < NORM_FIRST_ROWS));
 }
 
 /* Whichever kernels the two ops' choices name: these are of single ops, and a pair is quicker. */
 static int medium_take(gpu_issue *issue, const op *ops, int count) {
     const gpu_device *device = gpu_device_of(issue);
-    if (count < 2 || !is_pair(ops)) return 0;
+    if (!is_pair(ops, count)) return 0;
     gpu_task a = gpu_product_of(issue, &ops[0]), b = gpu_product_of(issue, &ops[1]);
     int next = ops[1].kind == OP_NORM_QKV ? QKV : GATED, width = b.product.ldx;
     if (!b.product.norm || a.product.epilogue.n != width ||

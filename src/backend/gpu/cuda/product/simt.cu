@@ -24,20 +24,12 @@
  *
  * simt.c checks what is legal and launches. */
 #include "epilogue.cuh"
+#include "row_sum.cuh"
 
 /* ---- norm ---------------------------------------------------------------------------------------------- */
 
-/* A block's rows and threads, a row's warps. */
-enum { MOST_ROWS = 4, ROW_WARPS = 8, MOST_THREADS = MOST_ROWS * ROW_WARPS * 32 };
-
-/* The sum over a row's threads. `parts`: of the row's warps, zero where there is none. */
-DEV float row_sum(float x, float (&parts)[ROW_WARPS], int warp) {
-    x = warp_sum(x);
-    if (!(threadIdx.x & 31)) parts[warp] = x;
-    __syncthreads();
-    const float4 a = *(const float4 *)parts, b = *(const float4 *)(parts + 4);
-    return ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w));
-}
+/* A block's rows and threads. */
+enum { MOST_ROWS = 4, MOST_THREADS = MOST_ROWS * ROW_WARPS * 32 };
 
 /* bf16 rows of up to 2048. Note: few instructions on purpose. A block runs each of them once, and must fetch
  * it first, which takes about ten cycles: a warp a row, with all its elements unrolled, is slower
