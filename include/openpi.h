@@ -407,8 +407,18 @@ OPENPI_API openpi_status openpi_engine_get_info(const openpi_engine *engine, ope
  * Sessions and their recordings stay valid; a prefix that was kept is computed again, and
  * openpi_session_denoise refuses it. checkpoint_hash becomes another one. On any thread; updates of several
  * threads follow each other. On failure the weights are as before, but where the device is lost.
+ *
+ * Or the tensors are an adapter's: LoRA factors by peft's names ("base_model.model.….lora_A.weight"), with
+ * the number "lora_alpha" beside them, or by openpi's ("PaliGemma.llm.layers.attn.q_einsum.lora_a", "/" as
+ * good as "."), beside which other tensors replace the checkpoint's. They are added to the checkpoint's own
+ * weights, which are read from its files again, and to nothing else: an adapter takes the place of the one
+ * before, of engine options and of a JAX checkpoint's LoRA too. Only what either of them changes is read and
+ * packed. The sum is rounded to the type that the weight is stored in. To weights that an update has replaced
+ * nothing is added: openpi_engine_restore comes first.
  *   OPENPI_BAD_ARGUMENT  a shape or type, a tensor twice, or one without those that it is packed with
  *   OPENPI_NOT_FOUND     the checkpoint has no such tensor
+ *   OPENPI_BAD_FILE      factors that do not fit: half a pair, ranks that differ, an unknown target, another
+ *                        model's shapes; or the checkpoint's files are no longer those that were opened
  *   OPENPI_BAD_INPUT     a NaN or an infinity
  *   OPENPI_UNSUPPORTED   weights of a plan (w8) */
 struct openpi_field;
@@ -417,12 +427,19 @@ OPENPI_API openpi_status openpi_engine_update(openpi_engine *engine, const struc
 
 /* The same with all tensors of a safetensors file (F32, BF16 or F16), for engines[engine_count] that have the
  * same checkpoint, as those of several devices: they are packed for every engine before the first one
- * changes, so either all of them have the new weights or none, but where a device is lost. Memory: the packed
- * weights that change, once more on each device, until this returns; the file is read in pieces. *count (may
- * be NULL): how many tensors there were.
+ * changes, so either all of them have the new weights or none, but where a device is lost. Of an adapter the
+ * file may be a folder as peft saves it; where adapter_config.json lies beside the file, it counts for
+ * factors of peft's names, in place of "lora_alpha". Memory: the packed weights that change, once more on
+ * each device, until this returns; files are read in pieces. *count (may be NULL): how many tensors have
+ * changed.
  *   OPENPI_BAD_FILE  no safetensors file, or none that is whole */
 OPENPI_API openpi_status openpi_engine_update_file(openpi_engine *const *engines, int engine_count,
                                                    const char *file, int *count, openpi_error *error);
+
+/* The checkpoint's own weights, read from its files again, in the place of all that updates have replaced and
+ * adapters have changed: bit for bit those of an engine that is opened without an adapter. */
+OPENPI_API openpi_status openpi_engine_restore(openpi_engine *const *engines, int engine_count, int *count,
+                                               openpi_error *error);
 
 /* What loading found that changes actions and is no error, such as an older step of an unfinished training
  * run: sentence 0, 1, …; NULL after the last. *warning (may be NULL) becomes 1 where actions may not be what

@@ -169,6 +169,7 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     const checkpoint_source source = {path, o->synthetic, o->adapter, o->without_lora,
                                       o->missing_chunks_are_zero};
     TRY(checkpoint_open_source(&source, &e->checkpoint, error));
+    TRY(engine_keep_origin(e, &source, error));
     TRY(w8_take(&source, e->checkpoint, o->formats, e->dtype, o->accept_error, &e->w8, error));
     if (e->w8) TRY(engine_formats(e->dtype, o->weights, e->w8->formats, &types, error));
     types.powers = e->w8 ? e->w8->powers : more->powers;
@@ -178,6 +179,7 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     TRY(model_load(e->checkpoint, e->device, types, e->off, e->pool, report_loading, (void *)(uintptr_t)o,
                    &e->model, error));
     TRY(checkpoint_identity(e->checkpoint, e->identity, error));         /* its pages were just read        */
+    engine_name_origin(e);
     if (e->device->shared_memory) tensors_forget_pages(e->checkpoint->tensors);
     if (!more->keep_files) tensors_close_files(e->checkpoint->tensors);
     e->model->tuning = e->tuning;
@@ -290,6 +292,7 @@ void engine_release(openpi_engine *e) {
     pool_close(e->pool);
     tuning_close(e->tuning);
     w8_close(e->w8);
+    engine_forget_origin(e);
     free(e);
 }
 

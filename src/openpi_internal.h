@@ -11,6 +11,20 @@
 #include "model/w8_plan.h"
 #include "tuning/call_kinds.h"
 
+/* Which weights of an engine are not those of its checkpoint. */
+enum { AS_STORED, BY_ADAPTER, BY_TENSORS };
+
+/* Where an engine's weights can be read again (engine_base.c). */
+typedef struct engine_origin {
+    char *path, *adapter;                /* malloc; path NULL: synthetic                                   */
+    openpi_synthetic synthetic;
+    int missing_chunks_are_zero;
+    uint64_t stamp;                      /* the files' when they were opened                               */
+    char own[IDENTITY_TEXT];             /* which weights the checkpoint's are without an adapter, and     */
+    char identity[IDENTITY_TEXT];        /* with what updates replaced; "": not yet known                  */
+    uint8_t *marks;                      /* [tensors_count]: AS_STORED …                                   */
+} engine_origin;
+
 struct openpi_engine {
     checkpoint *checkpoint;
     pool *pool;
@@ -30,11 +44,40 @@ struct openpi_engine {
     pthread_cond_t changed;
     int running, updating;               /* calls of sessions; 1: weights are being replaced               */
     uint64_t version;                    /* updates so far                                                 */
+    engine_origin origin;                /* an update has it, with update_lock                             */
 };
 
 /* engine_update.c: a session's call is between these two, and sees one version of the weights. */
 void engine_enter(openpi_engine *engine);
 void engine_leave(openpi_engine *engine);
+
+/* engine_base.c. Notes where the weights are from, once the checkpoint is open. */
+openpi_status engine_keep_origin(openpi_engine *engine, const checkpoint_source *source,
+                                 openpi_error *error);
+/* Once engine.identity is known. */
+void engine_name_origin(openpi_engine *engine);
+void engine_forget_origin(openpi_engine *engine);
+/* 1: an adapter, or LoRA of the checkpoint, changes some of its weights. */
+int engine_has_adapter(const openpi_engine *engine);
+
+/* Tensors that an update puts in the place of an engine's. Zeros: none. */
+typedef struct engine_change {
+    tensor *taken;                       /* [count] of the checkpoint's names, with other numbers          */
+    int count;
+    checkpoint *base;                    /* what they and those that are packed with them are read from; NULL:
+                                            nothing else is read                                           */
+    uint8_t *marks;                      /* [tensors_count]: origin.marks afterwards                       */
+} engine_change;
+
+/* No tensors yet, places for `count`. */
+openpi_status engine_change_make(const openpi_engine *engine, int count, engine_change *change,
+                                 openpi_error *error);
+/* What an adapter changes, and what the one before it did. Takes the adapter over, also where it fails.
+ * adapter NULL: the checkpoint's own in the place of all that is not. */
+struct adapter;
+openpi_status engine_change_base(openpi_engine *engine, struct adapter *adapter, engine_change *change,
+                                 openpi_error *error);
+void engine_change_free(engine_change *change);
 
 /* Whose prefix is in the cache: what a later call is compared with, besides the inputs themselves. */
 typedef struct kept_prefix {

@@ -137,19 +137,45 @@ static int is_text_head(const char *name) {
     return !strcmp(name, LM_HEAD) || !strcmp(name, EXPERT_HEAD);
 }
 
-static openpi_status apply_adapter(checkpoint *c, const char *folder, openpi_error *error) {
-    adapter *adapter;
-    TRY(adapter_open(folder, &adapter, error));
+/* Where the weight that it changes lies; -1: the model has none of its name. */
+static int place_of(const checkpoint *c, const char *target) {
+    return tensors_index(c->tensors, strcmp(target, EMBED_TOKENS) ? target : c->embedding->name);
+}
+
+/* To tensors of the sizes that are stored. */
+static openpi_status give_and_apply(const checkpoint *c, adapter *adapter, openpi_error *error) {
     TRY(adapter_give(adapter, c->tensors, error));
     for (int i = 0; i < adapter_count(adapter); i++) {
         const char *target = adapter_target(adapter, i);
         if (is_text_head(target)) continue;
-        int place = tensors_index(c->tensors, strcmp(target, EMBED_TOKENS) ? target : c->embedding->name);
+        int place = place_of(c, target);
         if (place < 0) return bad_target(c, adapter_tensor(adapter, i), target, error);
         TRY(adapter_apply(adapter, i, tensors_edit(c->tensors, place), error));
     }
+    return OPENPI_OK;
+}
+
+static openpi_status apply_adapter(checkpoint *c, const char *folder, openpi_error *error) {
+    adapter *adapter;
+    TRY(adapter_open(folder, &adapter, error));
+    TRY(give_and_apply(c, adapter, error));
     adapter_tell(adapter, c->tensors, &c->notes);
     return OPENPI_OK;
+}
+
+openpi_status checkpoint_change(const checkpoint *c, adapter *adapter, openpi_error *error) {
+    checkpoint_widen(c, 0);
+    openpi_status status = give_and_apply(c, adapter, error);
+    checkpoint_widen(c, 1);
+    return status;
+}
+
+void checkpoint_mark_changed(const checkpoint *c, uint8_t *marks, uint8_t mark) {
+    const adapter *adapter = adapter_of(c->tensors);
+    for (int i = 0; i < tensors_count(c->tensors); i++)
+        if (tensor_has_lora(tensors_at(c->tensors, i))) marks[i] = mark;
+    for (int i = 0; adapter && i < adapter_count(adapter); i++)
+        if (adapter_applied(adapter, i)) marks[place_of(c, adapter_target(adapter, i))] = mark;
 }
 
 /* The tensors under the model's own names, the config, and which variant they are. */

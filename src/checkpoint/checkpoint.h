@@ -64,6 +64,13 @@ typedef struct checkpoint_source {
 openpi_status checkpoint_open_source(const checkpoint_source *source, checkpoint **out, openpi_error *error);
 void checkpoint_close(checkpoint *checkpoint);
 
+/* Changes the weights of an open checkpoint that has no adapter by one (adapter.h), which the checkpoint owns
+ * from here on, also where this fails: it is of no use then. */
+struct adapter;
+openpi_status checkpoint_change(const checkpoint *checkpoint, struct adapter *adapter, openpi_error *error);
+/* Sets marks[tensors_count] of the tensors that its adapter or LoRA changes. */
+void checkpoint_mark_changed(const checkpoint *checkpoint, uint8_t *marks, uint8_t mark);
+
 /* What a policy needs to know of a model before that is loaded. */
 typedef struct checkpoint_brief {
     openpi_variant variant;

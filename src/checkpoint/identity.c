@@ -1,10 +1,13 @@
 /* The hash of a checkpoint's files, by samples. */
 #include "checkpoint/identity.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "base/ascii.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
@@ -76,5 +79,22 @@ openpi_status checkpoint_identity(const checkpoint *checkpoint, char text[IDENTI
     TRY(hash_lora(checkpoint, &h, error));
     if (checkpoint->ignored[0]) h = hash_text(h, "without LoRA");
     snprintf(text, IDENTITY_TEXT, "%016" PRIx64, h);
+    return OPENPI_OK;
+}
+
+openpi_status checkpoint_stamp(const checkpoint *checkpoint, uint64_t *stamp, openpi_error *error) {
+    uint64_t bytes;
+    *stamp = HASH_FNV_START;
+    for (int i = 0; i < tensors_files(checkpoint->tensors); i++) {
+        const char *path = tensors_file(checkpoint->tensors, i, &bytes);
+        struct stat about;
+        if (stat(path, &about))
+            return report(error, OPENPI_BAD_FILE, "%s: is no longer there: %s", path, ascii_errno(errno));
+        *stamp = hash_number(*stamp, (uint64_t)about.st_dev);
+        *stamp = hash_number(*stamp, (uint64_t)about.st_ino);
+        *stamp = hash_number(*stamp, (uint64_t)about.st_size);
+        *stamp = hash_number(*stamp, (uint64_t)about.st_mtim.tv_sec);
+        *stamp = hash_number(*stamp, (uint64_t)about.st_mtim.tv_nsec);
+    }
     return OPENPI_OK;
 }

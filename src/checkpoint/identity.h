@@ -16,4 +16,8 @@ enum { IDENTITY_TEXT = 17 };
 openpi_status checkpoint_identity(const checkpoint *checkpoint, char text[IDENTITY_TEXT],
                                   openpi_error *error);
 
+/* Whether its files are still those that were opened: a number over place, size and time of change of each,
+ * none of which is read. */
+openpi_status checkpoint_stamp(const checkpoint *checkpoint, uint64_t *stamp, openpi_error *error);
+
 #endif

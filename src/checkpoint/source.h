@@ -30,6 +30,8 @@ typedef struct tensor_source {
     void (*release)(const tensor *tensor);
     /* Its elements stay as they are stored whatever the store rounds: something is to be added to them. */
     void (*keep)(const tensor *tensor);
+    /* 1: LoRA of its own checkpoint is added to what is stored; NULL: none ever is. */
+    int (*has_lora)(const tensor *tensor);
 } tensor_source;
 
 /* Functions on what a list owns; `store` is the pointer that tensors_own was given. Only `close` must be

@@ -301,6 +301,11 @@ dtype tensor_stored_type(const tensor *tensor) {
     return source->stored_type ? source->stored_type(tensor) : tensor->type;
 }
 
+int tensor_has_lora(const tensor *tensor) {
+    const tensor_source *source = source_of(tensor);
+    return source->has_lora ? source->has_lora(tensor) : 0;
+}
+
 uint64_t tensor_stored_bytes(const tensor *tensor) {
     return (uint64_t)tensor_stored_count(tensor) * dtype_bytes(tensor_stored_type(tensor));
 }

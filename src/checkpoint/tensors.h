@@ -78,6 +78,8 @@ void tensor_release(const tensor *tensor);
 /* As the file has them, decoded: before LoRA is merged, before rounding. */
 dtype tensor_stored_type(const tensor *tensor);
 uint64_t tensor_stored_bytes(const tensor *tensor);
+/* 1: what is read is the sum of what is stored and of LoRA in the same checkpoint. */
+int tensor_has_lora(const tensor *tensor);
 static inline int64_t tensor_stored_count(const tensor *t) {
     return t->narrow_rows ? t->narrow_rows * t->narrow_columns : t->count;
 }

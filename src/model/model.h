@@ -97,12 +97,15 @@ openpi_status model_load_beside(const model *base, model_types types, pool *pool
 void model_close(model *model);
 
 /* Other weights in the places of those that the model has, so that plans and recordings stay valid.
- * model_update_make packs given[count], tensors in memory under names of the checkpoint, into memory of their
- * own; model_update_apply copies them, while nothing runs on the model. The checkpoint's files may be closed:
- * a weight that is packed with others comes with all of them, else OPENPI_BAD_ARGUMENT. */
+ * model_update_make packs given[count], tensors under names of the checkpoint, into memory of their own;
+ * model_update_apply copies them, while nothing runs on the model. The checkpoint's files may be closed: what
+ * a weight is packed with is given too, or read from `rest`, which has all of them; where that is NULL,
+ * OPENPI_BAD_ARGUMENT. Stage 0 of what is read is in memory, and rounded as the model's own is. */
 typedef struct model_update model_update;
-openpi_status model_update_make(const model *model, const tensor *given, int count, pool *pool,
-                                model_update **out, openpi_error *error);
+openpi_status model_update_make(const model *model, const tensor *given, int count, const tensors *rest,
+                                pool *pool, model_update **out, openpi_error *error);
+/* 1: tensors of a JAX checkpoint are rounded for it (tensors_round). */
+int model_rounds(const model *model);
 openpi_status model_update_apply(model_update *update, openpi_error *error);
 void model_update_close(model_update *update);
 

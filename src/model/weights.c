@@ -37,6 +37,7 @@ typedef struct loader {
     merged merged;                         /* π0's, where they are merged                                   */
     const tensor *given;                   /* [given_count] in place of the checkpoint's of their names     */
     int given_count;
+    const tensors *rest;                   /* what can be read beside them; NULL: nothing                   */
 } loader;
 
 static int on(const loader *l, op_switch which) { return !switch_off(l->model->off, which); }
@@ -44,7 +45,13 @@ static int on(const loader *l, op_switch which) { return !switch_off(l->model->o
 static const tensor *find(const loader *l, const char *name) {
     for (int i = 0; i < l->given_count; i++)
         if (!strcmp(l->given[i].name, name)) return &l->given[i];
-    return tensors_find(l->model->checkpoint->tensors, name);
+    const tensor *t = l->rest ? tensors_find(l->rest, name) : NULL;
+    return t ? t : tensors_find(l->model->checkpoint->tensors, name);
+}
+
+/* A matrix keeps the format that it was loaded with, whatever type is given in its place. */
+static int is_bf16(const loader *l, const char *name) {
+    return tensor_is_bf16(tensors_find(l->model->checkpoint->tensors, name));
 }
 
 /* ---- naming every weight ------------------------------------------------------------------------------- */
@@ -145,7 +152,7 @@ static void take_matrix(loader *l, matrix *out, matrix_form form, int heads, con
         job.rows[i] = (int)t->shape[0];
         job.row_length = (int)(t->count / t->shape[0]);
         n += job.rows[i];
-        all_bf16 &= tensor_is_bf16(t);
+        all_bf16 &= is_bf16(l, name);
     }
     *out = (matrix){.n = n,
                     .k = parts.columns ? parts.columns : job.row_length,
@@ -361,7 +368,8 @@ static void lay_out_embedding(loader *l) {
     model *m = l->model;
     const tensor *t = find(l, m->checkpoint->embedding->name);
     int vocab = m->dims.vocab, width = m->dims.width;
-    weight_type type = weights_of(formats_embedding(&m->types), tensor_is_bf16(t));
+    int bf16 = is_bf16(l, m->checkpoint->embedding->name);
+    weight_type type = weights_of(formats_embedding(&m->types), bf16);
     m->embedding = (matrix){.n = vocab, .k = width, .type = type, .form = MATRIX_PLAIN, .raw = 1};
     add_matrix(
         l,
@@ -490,7 +498,7 @@ static openpi_status measure(loader *l, const checkpoint *checkpoint, device *de
                  .checkpoint = checkpoint,
                  .device = device};
     TRY(check_types(device, &m->types, error));
-    tensors_round(checkpoint->tensors, types.act == DTYPE_BF16 && types.all != FORMAT_F32);
+    tensors_round(checkpoint->tensors, model_rounds(m));
     m->vision = calloc((size_t)dims->vision_depth, sizeof *m->vision);
     m->prefix = calloc((size_t)dims->depth, sizeof *m->prefix);
     m->expert = calloc((size_t)dims->depth, sizeof *m->expert);
@@ -564,13 +572,13 @@ static int is_given(const loader *l, const tensor *t) {
     return t >= l->given && t < l->given + l->given_count;
 }
 
-/* 1: they are given, all of them or none. */
+/* 1: they are given, all of them or none where the others cannot be read. */
 static openpi_status look_given(const loader *l, const tensor *const *parts, int count, int *given,
                                 openpi_error *error) {
     const tensor *there = NULL, *missing = NULL;
     for (int i = 0; i < count; i++) {
         if (is_given(l, parts[i])) there = parts[i];
-        else missing = parts[i];
+        else if (!l->rest) missing = parts[i];
     }
     *given = there != NULL;
     if (!there || !missing) return OPENPI_OK;
@@ -674,13 +682,16 @@ static openpi_status pack_update(model_update *u, pool *pool, openpi_error *erro
                   "engine update: a weight is NaN, infinite or too large for the model's format");
 }
 
-openpi_status model_update_make(const model *model, const tensor *given, int count, pool *pool,
-                                model_update **out, openpi_error *error) {
+int model_rounds(const model *m) { return m->types.act == DTYPE_BF16 && m->types.all != FORMAT_F32; }
+
+openpi_status model_update_make(const model *model, const tensor *given, int count, const tensors *rest,
+                                pool *pool, model_update **out, openpi_error *error) {
     model_update *u = calloc(1, sizeof *u);
     if (!u) return report_no_memory(error, sizeof *u, "weights that change");
     u->model = model;
     u->loader.given = given;
     u->loader.given_count = count;
+    u->loader.rest = rest;
     openpi_status status = pack_update(u, pool, error);
     if (status == OPENPI_OK) *out = u;
     else model_update_close(u);

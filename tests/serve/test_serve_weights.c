@@ -257,7 +257,7 @@ static void wrong_files(void **state) {
         const char *name, *part;
     } wrong[] = {
         {"nothing", "updates/nothing: "},
-        {"folder", "updates/folder: is a folder, expected a .safetensors file"},
+        {"folder", "updates/folder: is a folder without adapter_config.json, expected a .safetensors"},
         {"text", "updates/text: "},
         {"half", "updates/half: "},
         {"nan", "has a NaN or an infinity"},

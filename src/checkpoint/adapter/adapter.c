@@ -11,22 +11,12 @@
 #include "base/first_failure.h"
 #include "base/report.h"
 #include "checkpoint/adapter/adapter_change.h"
-#include "checkpoint/adapter/adapter_config.h"
 #include "checkpoint/safetensors/safetensors.h"
 #include "checkpoint/source.h"
 #include "checkpoint/tensor_names.h"
 #include "checkpoint/tensors_build.h"
 
 enum { NAME_BYTES = ADAPTER_NAME_BYTES };
-
-struct adapter {
-    char *folder;
-    adapter_config config;
-    tensors *tensors;
-    adapter_change *changes;
-    int count, staged;
-    first_failure failure;       /* the first failed read */
-};
 
 /* ---- names ---- */
 
@@ -89,20 +79,32 @@ static openpi_status find_half(const adapter *adapter, const tensor *half, const
                   half->file, half->name, is_a ? 'B' : 'A');
 }
 
+static openpi_status check_halves(const adapter_change *c, openpi_error *error) {
+    TRY(check_matrix(c->a, error));
+    TRY(check_matrix(c->b, error));
+    if (c->a->shape[0] == c->b->shape[1]) return OPENPI_OK;
+    return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" is of rank %lld, expected %lld as \"%s\" is",
+                  c->b->file, c->b->name, (long long)c->b->shape[1], (long long)c->a->shape[0], c->a->name);
+}
+
+/* Without a config the rank is the factors' own. */
+static openpi_status check_bare_pair(const adapter *adapter, adapter_change *c, openpi_error *error) {
+    TRY(check_halves(c, error));
+    c->rank = (int)c->a->shape[0];
+    c->factor = adapter->alpha / c->rank;
+    return OPENPI_OK;
+}
+
 static openpi_status check_pair(const adapter *adapter, adapter_change *c, const char *module,
                                 openpi_error *error) {
     const char *field;
+    if (!adapter->config.root) return check_bare_pair(adapter, c, error);
     if (!adapter_config_changes(&adapter->config, module, &field))
         return report(error, OPENPI_BAD_FILE,
                       "%s: tensor \"%s\" is there, but \"%s\" of %s leaves its module out", c->a->file,
                       c->a->name, field, adapter->config.path);
     int expected = adapter_config_rank(&adapter->config, module, &field);
-    TRY(check_matrix(c->a, error));
-    TRY(check_matrix(c->b, error));
-    if (c->a->shape[0] != c->b->shape[1])
-        return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" is of rank %lld, expected %lld as \"%s\" is",
-                      c->b->file, c->b->name, (long long)c->b->shape[1], (long long)c->a->shape[0],
-                      c->a->name);
+    TRY(check_halves(c, error));
     if (c->a->shape[0] != expected)
         return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" is of rank %lld, expected %d, \"%s\" of %s",
                       c->a->file, c->a->name, (long long)c->a->shape[0], expected, field,
@@ -137,7 +139,7 @@ static openpi_status add_whole(adapter *adapter, const tensor *t, openpi_error *
         else if (ends(t->name, wrapped_bias[i])) tail = strlen(wrapped_bias[i]), with = ".bias";
     }
     if (!target_of(t->name, tail, with, c->target)) return bad_name(t, error);
-    if (tail || adapter_config_saves(&adapter->config, t->name)) return OPENPI_OK;
+    if (tail || !adapter->config.root || adapter_config_saves(&adapter->config, t->name)) return OPENPI_OK;
     if (ends(t->name, ".bias") && adapter->config.biases)
         return report(error, OPENPI_UNSUPPORTED,
                       "%s: \"bias\" is not \"none\" and tensor \"%s\" is there, expected an adapter without "
@@ -149,17 +151,26 @@ static openpi_status add_whole(adapter *adapter, const tensor *t, openpi_error *
                   t->file, t->name, adapter->config.path);
 }
 
-static openpi_status add_changes(adapter *adapter, openpi_error *error) {
-    int count = tensors_count(adapter->tensors);
+openpi_status adapter_make_room(adapter *adapter, int count, openpi_error *error) {
     size_t bytes = (size_t)count * sizeof *adapter->changes;
     adapter->changes = malloc(bytes ? bytes : 1);
-    if (!adapter->changes) return report_no_memory(error, bytes, adapter->folder);
-    for (int i = 0; i < count; i++) {
-        const tensor *t = tensors_at(adapter->tensors, i);
-        if (strncmp(t->name, prefix, sizeof prefix - 1)) return bad_name(t, error);
-        if (ends(t->name, tail_a) || ends(t->name, tail_b)) TRY(add_pair(adapter, t, error));
-        else TRY(add_whole(adapter, t, error));
-    }
+    return adapter->changes ? OPENPI_OK : report_no_memory(error, bytes, adapter->folder);
+}
+
+int adapter_has_peft_name(const tensor *t) {
+    return !strncmp(t->name, prefix, sizeof prefix - 1) || ends(t->name, tail_a) || ends(t->name, tail_b);
+}
+
+openpi_status adapter_add_peft(adapter *adapter, const tensor *t, openpi_error *error) {
+    if (strncmp(t->name, prefix, sizeof prefix - 1)) return bad_name(t, error);
+    if (ends(t->name, tail_a) || ends(t->name, tail_b)) return add_pair(adapter, t, error);
+    return add_whole(adapter, t, error);
+}
+
+static openpi_status add_changes(adapter *adapter, openpi_error *error) {
+    int count = tensors_count(adapter->tensors);
+    TRY(adapter_make_room(adapter, count, error));
+    for (int i = 0; i < count; i++) TRY(adapter_add_peft(adapter, tensors_at(adapter->tensors, i), error));
     if (count) return OPENPI_OK;
     return report(error, OPENPI_BAD_FILE, "%s: no tensor is in its adapter_model.safetensors",
                   adapter->folder);
@@ -232,6 +243,7 @@ const adapter *adapter_of(const tensors *list) { return tensors_owned(list, &sto
 const char *adapter_folder(const adapter *adapter) { return adapter->folder; }
 int adapter_count(const adapter *adapter) { return adapter->count; }
 const char *adapter_target(const adapter *adapter, int index) { return adapter->changes[index].target; }
+const tensors *adapter_list(const adapter *adapter) { return adapter->tensors; }
 const tensor *adapter_tensor(const adapter *adapter, int index) { return adapter->changes[index].a; }
 int adapter_applied(const adapter *adapter, int index) { return adapter->changes[index].applied; }
 
@@ -254,13 +266,19 @@ static openpi_status bad_shape(const tensor *found, const tensor *base, const ch
                   expected, base->name, tensor_shape_text(base->rank, base->shape, whole, sizeof whole));
 }
 
-static openpi_status apply_pair(adapter_change *c, tensor *t, openpi_error *error) {
+static openpi_status check_fits(const adapter_change *c, const tensor *t, openpi_error *error) {
     char expected[64];
+    if (c->gemma.rule) return OPENPI_OK;                       /* checked by the model's sizes */
     if (t->rank != 2) return bad_shape(c->a, t, "a matrix", error);
     snprintf(expected, sizeof expected, "[%d, %lld]", c->rank, (long long)t->shape[1]);
     if (c->a->shape[1] != t->shape[1]) return bad_shape(c->a, t, expected, error);
     snprintf(expected, sizeof expected, "[%lld, %d]", (long long)t->shape[0], c->rank);
     if (c->b->shape[0] != t->shape[0]) return bad_shape(c->b, t, expected, error);
+    return OPENPI_OK;
+}
+
+static openpi_status apply_pair(adapter_change *c, tensor *t, openpi_error *error) {
+    TRY(check_fits(c, t, error));
     if (t->source && t->source->keep) t->source->keep(t);
     c->base = *t;
     t->type = DTYPE_F32;
@@ -281,6 +299,7 @@ static openpi_status apply_whole(const adapter_change *c, tensor *t, openpi_erro
     t->source = c->a->source;
     t->place = c->a->place;
     t->at = c->a->at;
+    t->data = c->a->data;
     return OPENPI_OK;
 }
 
@@ -315,12 +334,29 @@ static openpi_status read_factor(const tensor *t, float **out, openpi_error *err
         isnan(values[at]) ? NAN : (double)values[at]);
 }
 
+/* A layer of stacked factors. */
+static openpi_status read_layer(const adapter *adapter, adapter_change *c, openpi_error *error) {
+    gemma_pair pair = {0};
+    openpi_status status =
+        gemma_factor_pair(&c->gemma, &adapter->dims, c->a, c->b, c->layer, c->part, &pair, error);
+    free(c->a_values);
+    free(c->b_values);
+    c->a_values = pair.a;
+    c->b_values = pair.b;
+    c->rows = pair.rows;
+    return status;
+}
+
 openpi_status adapter_stage(adapter *adapter, openpi_error *error) {
     for (int i = 0; i < adapter->count && !adapter->staged; i++) {
         adapter_change *c = &adapter->changes[i];
         if (!c->b || !c->applied) continue;
-        TRY(read_factor(c->a, &c->a_values, error));
-        TRY(read_factor(c->b, &c->b_values, error));
+        if (c->gemma.rule) TRY(read_layer(adapter, c, error));
+        else {
+            TRY(read_factor(c->a, &c->a_values, error));
+            TRY(read_factor(c->b, &c->b_values, error));
+            c->rows = c->b->shape[0];
+        }
     }
     adapter->staged = 1;
     return tensors_check(adapter->tensors, error);

@@ -18,6 +18,15 @@ enum { ADAPTER_NAME_BYTES = 256 };
 /* Reads the config and the names and shapes of the tensors; every pair is whole and of its rank. */
 openpi_status adapter_open(const char *folder, adapter **out, openpi_error *error);
 void adapter_close(adapter *adapter);
+
+/* 1: tensors of these names are an adapter's, in part at least. */
+int adapter_is(const tensors *list);
+/* An adapter that is no folder of peft's: the tensors of a file or of a caller, with peft's names or with
+ * openpi's (gemma_factors.h), beside which weights of a checkpoint's names replace those. `folder`: where its
+ * adapter_config.json lies; NULL: has none, and the tensor "lora_alpha" says alpha where names are peft's.
+ * `from` begins sentences. Takes the list over, also where it fails. */
+openpi_status adapter_open_list(tensors *list, const char *from, const char *folder, const openpi_dims *dims,
+                                adapter **out, openpi_error *error);
 const char *adapter_folder(const adapter *adapter);
 
 /* The weights that it changes: how many, the name of one as the checkpoint has it ("….q_proj.weight"), and
@@ -25,6 +34,8 @@ const char *adapter_folder(const adapter *adapter);
 int adapter_count(const adapter *adapter);
 const char *adapter_target(const adapter *adapter, int index);
 const tensor *adapter_tensor(const adapter *adapter, int index);
+/* All of its tensors. */
+const tensors *adapter_list(const adapter *adapter);
 int adapter_applied(const adapter *adapter, int index);
 /* The module as the config names it, "model.….q_proj"; and the config. */
 void adapter_module(const adapter *adapter, int index, char module[ADAPTER_NAME_BYTES]);

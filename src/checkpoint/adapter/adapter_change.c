@@ -15,8 +15,8 @@ static void read_f32(const adapter_change *c, int64_t first, int64_t count, floa
     for (int64_t n; count; first += n, out += n, count -= n) {
         int64_t row = first / columns, column = first % columns;
         n = columns - column < count ? columns - column : count;
-        low_rank_add(c->b_values + row * c->rank, c->a_values + column, c->rank, columns, (float)c->factor, n,
-                     out);
+        const float *a = c->a_values + row / c->rows * c->rank * columns;
+        low_rank_add(c->b_values + row * c->rank, a + column, c->rank, columns, (float)c->factor, n, out);
     }
 }
 

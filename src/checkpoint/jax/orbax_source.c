@@ -34,6 +34,8 @@ static void release_array(const tensor *tensor) {
 
 static void keep_array(const tensor *tensor) { ((const orbax_part *)tensor->place)->array->kept = 1; }
 
+static int has_lora(const tensor *tensor) { return ((const orbax_part *)tensor->place)->array->lora != NULL; }
+
 /* The tensor must be held, or sequential. */
 static void copy_part(const tensor *tensor, uint64_t from, size_t bytes, void *out) {
     const orbax_part *part = tensor->place;
@@ -59,4 +61,5 @@ const tensor_source orbax_source = {.bytes = copy_part,
                                     .order = order_of,
                                     .hold = hold_layer,
                                     .release = release_array,
-                                    .keep = keep_array};
+                                    .keep = keep_array,
+                                    .has_lora = has_lora};
