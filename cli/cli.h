@@ -92,7 +92,7 @@ extern const verb verb_report;
 extern const verb verb_ladder;
 extern const verb verb_tune;
 extern const verb verb_quantize;
-extern const verb verb_serve, verb_replay;
+extern const verb verb_serve, verb_replay, verb_update;
 
 /* The verbs by what they are for, in the order of `openpi --help`. The one list that there is. */
 enum { GROUP_VERBS = 8 };

@@ -14,7 +14,7 @@
 #include "words.h"
 
 const verb_group verb_groups[] = {
-    {"Run a policy", {&verb_run, &verb_serve}},
+    {"Run a policy", {&verb_run, &verb_serve, &verb_update}},
     {"Look at checkpoints", {&verb_inspect, &verb_doctor, &verb_convert, &verb_synth}},
     {"Look at the machine", {&verb_devices, &verb_roof}},
     {"Prove that it computes right", {&verb_verify, &verb_replay}},

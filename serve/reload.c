@@ -27,7 +27,10 @@ struct reload {
     char text[RELOAD_TEXT];      /* of the last one that ended                                             */
     char update[UPDATE_NAME];    /* the file of the update that was asked for, or is under way; "": none   */
     char update_text[RELOAD_TEXT];
+    update_served served;
 };
+
+static const char own_weights[] = "the checkpoint";        /* no file's name: it has a space               */
 
 static int is_cancelled(void *user) {
     reload *r = user;
@@ -86,24 +89,31 @@ static openpi_status replace_weights(reload *r, const char *name, int *tensors, 
     openpi_engine *engines[SCHEDULER_DEVICES];
     char path[PATH_MAX];
     int count = o->loading->count;
+    for (int i = 0; i < count; i++) engines[i] = device_engine(o->devices[i]);
+    if (!strcmp(name, own_weights)) return openpi_engine_restore(engines, count, tensors, error);
     int length = snprintf(path, sizeof path, "%s/%s", o->loading->options->updates, name);
     if (length >= (int)sizeof path)
         return fail(error, OPENPI_BAD_ARGUMENT, "the path of %s is longer than %zu bytes", name, sizeof path);
-    for (int i = 0; i < count; i++) engines[i] = device_engine(o->devices[i]);
     return openpi_engine_update_file(engines, count, path, tensors, error);
+}
+
+/* What is served now. With the lock. */
+static void note_served(reload *r, int tensors, double ms) {
+    update_served *s = &r->served;
+    time_t now = time(NULL);
+    struct tm utc;
+    *s = (update_served){.tensors = tensors};
+    if (gmtime_r(&now, &utc)) strftime(s->when, sizeof s->when, "%Y-%m-%d %H:%M:%S UTC", &utc);
+    if (strcmp(r->update, own_weights)) snprintf(s->name, sizeof s->name, "%s", r->update);
+    snprintf(r->update_text, sizeof r->update_text, "updated at %s: %d tensors of %s in %.1f ms", s->when,
+             tensors, r->update, ms);
 }
 
 /* The sentence of GET /weights. The name stays the thread's until it is over. */
 static void end_update(reload *r, openpi_status status, int tensors, double ms, const char *sentence) {
-    char when[48] = "";
-    time_t now = time(NULL);
-    struct tm utc;
-    if (gmtime_r(&now, &utc)) strftime(when, sizeof when, "updated at %Y-%m-%d %H:%M:%S UTC", &utc);
     pthread_mutex_lock(&r->lock);
-    if (status != OPENPI_OK) snprintf(r->update_text, sizeof r->update_text, "refused: %s", sentence);
-    else
-        snprintf(r->update_text, sizeof r->update_text, "%s: %d tensors of %s in %.1f ms", when, tensors,
-                 r->update, ms);
+    if (status == OPENPI_OK) note_served(r, tensors, ms);
+    else snprintf(r->update_text, sizeof r->update_text, "refused: %s", sentence);
     r->update[0] = 0;
     pthread_mutex_unlock(&r->lock);
 }
@@ -132,10 +142,10 @@ static int is_name(const char *name) {
 
 update_wish update_ask(reload *r, const char *name) {
     if (!r->options.loading->options->updates) return UPDATE_OFF;
-    if (!is_name(name)) return UPDATE_NO_NAME;
+    if (name && !is_name(name)) return UPDATE_NO_NAME;
     pthread_mutex_lock(&r->lock);
     update_wish wish = r->update[0] || r->cancelled ? UPDATE_BUSY : UPDATE_ASKED;
-    if (wish == UPDATE_ASKED) snprintf(r->update, sizeof r->update, "%s", name);
+    if (wish == UPDATE_ASKED) snprintf(r->update, sizeof r->update, "%s", name ? name : own_weights);
     pthread_cond_signal(&r->changed);
     pthread_mutex_unlock(&r->lock);
     return wish;
@@ -147,6 +157,13 @@ void update_look(reload *r, char text[RELOAD_TEXT]) {
     pthread_mutex_unlock(&r->lock);
 }
 
+update_served update_look_served(reload *r) {
+    pthread_mutex_lock(&r->lock);
+    update_served served = r->served;
+    pthread_mutex_unlock(&r->lock);
+    return served;
+}
+
 /* ---- the thread ------------------------------------------------------------------------------------- */
 
 static void write_text(reload *r, openpi_status status, const char *sentence) {
@@ -156,6 +173,10 @@ static void write_text(reload *r, openpi_status status, const char *sentence) {
     if (status != OPENPI_OK) snprintf(r->text, sizeof r->text, "refused: %s", sentence);
     else if (gmtime_r(&now, &utc))
         strftime(r->text, sizeof r->text, "reloaded at %Y-%m-%d %H:%M:%S UTC", &utc);
+    if (status == OPENPI_OK) {
+        r->served = (update_served){.tensors = 0};
+        snprintf(r->update_text, sizeof r->update_text, "not updated since the reload");
+    }
     r->busy = 0;
     pthread_mutex_unlock(&r->lock);
 }

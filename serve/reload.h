@@ -52,11 +52,19 @@ typedef enum update_wish {
     UPDATE_OFF,                  /* the server was started without a folder for them                       */
     UPDATE_NO_NAME,              /* other than letters, digits, ".", "_", "-"; hidden; too long           */
 } update_wish;
-/* `name`: of a file in serve_options.updates. From any thread. */
+/* `name`: a file in serve_options.updates, or the folder of an adapter; NULL: the checkpoint's own weights
+ * again. From any thread. */
 update_wish update_ask(reload *reload, const char *name);
 /* What became of the last one: "not updated since the start", "updating", "updated at 2026-01-31 23:59:59
  * UTC: 3 tensors of NAME in 12.3 ms", "refused: SENTENCE". */
 void update_look(reload *reload, char text[RELOAD_TEXT]);
+/* The last update that robots are served with. */
+typedef struct update_served {
+    char name[UPDATE_NAME];      /* "": none since the checkpoint was loaded, or restored                  */
+    char when[32];               /* "2026-01-31 23:59:59 UTC"                                              */
+    int tensors;                 /* that changed                                                           */
+} update_served;
+update_served update_look_served(reload *reload);
 
 /* 0: one is under way. */
 int reload_is_over(reload *reload);

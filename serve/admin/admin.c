@@ -126,6 +126,7 @@ static void get_state(admin *a, const asked *asked, net_page *page) {
                    .horizon = a->connections->pool.horizon,
                    .action_dim = a->connections->pool.action_dim,
                    .draining = a->connections->draining,
+                   .update = update_look_served(a->reload),
                    .now_ms = now,
                    .up_seconds = (now - a->began_ms) * 1e-3,
                    .counts = &counts,
@@ -183,18 +184,25 @@ static void get_reload(admin *a, const asked *asked, net_page *page) {
     show(a, "text/plain; charset=utf-8", page);
 }
 
-static void post_weights(admin *a, const asked *asked, net_page *page) {
+static void ask_update(admin *a, const char *name, net_page *page) {
     if (a->connections->draining) {
         say(page, 503, "draining\n");
         return;
     }
-    switch (update_ask(a->reload, asked->name)) {
+    switch (update_ask(a->reload, name)) {
     case UPDATE_ASKED: say(page, 200, "updating\n"); return;
     case UPDATE_BUSY: say(page, 503, "another update is under way\n"); return;
     case UPDATE_OFF: say(page, 403, "the server was started without --updates FOLDER\n"); return;
     case UPDATE_NO_NAME: break;
     }
     say(page, 404, "expected /weights/NAME, the name of a file in the folder of --updates\n");
+}
+
+static void post_weights(admin *a, const asked *asked, net_page *page) { ask_update(a, asked->name, page); }
+
+static void post_restore(admin *a, const asked *asked, net_page *page) {
+    (void)asked;
+    ask_update(a, NULL, page);
 }
 
 static void get_weights(admin *a, const asked *asked, net_page *page) {
@@ -230,6 +238,7 @@ static const struct route {
     {NET_GET, "/reload", 0, get_reload},
     {NET_POST, "/weights/*", 0, post_weights},
     {NET_GET, "/weights", 0, get_weights},
+    {NET_POST, "/restore", 0, post_restore},
 };
 
 /* Returns 0 where the path is not of this form. Numbers have at most 18 digits. */

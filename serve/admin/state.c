@@ -8,6 +8,18 @@ static void put_member(text *out, const char *name, const char *value) {
     text_quote(out, value ? value : "");
 }
 
+/* null: the weights are the checkpoint's. */
+static void put_update(const update_served *u, text *out) {
+    if (!u->name[0]) {
+        text_put(out, "null");
+        return;
+    }
+    text_put(out, "{\"tensors\":%d", u->tensors);
+    put_member(out, "name", u->name);
+    put_member(out, "when", u->when);
+    text_put(out, "}");
+}
+
 /* What is served, and what loading it told of. */
 static void put_model(const state *s, text *out) {
     const serve_model *m = s->model;
@@ -17,8 +29,10 @@ static void put_model(const state *s, text *out) {
     put_member(out, "kernels", s->about->kernels);
     put_member(out, "statistics", m->info.statistics);
     put_member(out, "tokenizer", m->info.tokenizer);
-    text_put(out, ",\"steps\":%d,\"lerobot\":%s},\"notes\":[", m->rtc.steps,
+    text_put(out, ",\"steps\":%d,\"lerobot\":%s,\"update\":", m->rtc.steps,
              m->info.lerobot ? "true" : "false");
+    put_update(&s->update, out);
+    text_put(out, "},\"notes\":[");
     for (int i = 0; i < m->note_count; i++) {
         text_put(out, "%s{\"level\":\"%s\"", i ? "," : "", m->notes[i].warning ? "warning" : "note");
         put_member(out, "text", m->notes[i].text);

@@ -6,6 +6,7 @@
 #include "serve/log/log.h"
 #include "metrics.h"
 #include "serve/model.h"
+#include "serve/reload.h"
 #include "serve/schedule/scheduler.h"
 #include "serve/small/text.h"
 
@@ -22,6 +23,7 @@ typedef struct state {
     const char *version;
     const state_about *about;
     const serve_model *model;    /* the model that new requests are prepared for                           */
+    update_served update;        /* which weights it has now                                               */
     int horizon, action_dim, draining;
     double now_ms, up_seconds;
     const metrics_counts *counts;

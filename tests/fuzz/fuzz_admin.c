@@ -47,12 +47,11 @@ void __wrap_reload_look(reload *reload, char text[RELOAD_TEXT]) {
     snprintf(text, RELOAD_TEXT, "not reloaded");
 }
 
-/* Whatever stands behind "/weights/". */
+/* Whatever stands behind "/weights/"; NULL: "/restore". */
 update_wish __wrap_update_ask(reload *reload, const char *name);
 update_wish __wrap_update_ask(reload *reload, const char *name) {
     (void)reload;
-    PROMISE(name != NULL);
-    if (strlen(name) % 2) return UPDATE_NO_NAME;
+    if (name && strlen(name) % 2) return UPDATE_NO_NAME;
     updated++;
     return UPDATE_ASKED;
 }
@@ -61,6 +60,12 @@ void __wrap_update_look(reload *reload, char text[RELOAD_TEXT]);
 void __wrap_update_look(reload *reload, char text[RELOAD_TEXT]) {
     (void)reload;
     snprintf(text, RELOAD_TEXT, "not updated");
+}
+
+update_served __wrap_update_look_served(reload *reload);
+update_served __wrap_update_look_served(reload *reload) {
+    (void)reload;
+    return (update_served){.name = "step \"1\"", .when = "now", .tensors = 3};
 }
 
 scheduler_state __wrap_dispatch_state(dispatch *dispatch);
@@ -150,7 +155,8 @@ static void request(char *text, int with_token) {
     PROMISE(page.status >= 200 && page.status <= 503 && page.type && page.headers && page.body);
     PROMISE(drained == (page.status == 200 && !strcmp(head.path, "/drain")));
     PROMISE(reloaded == (page.status == 200 && head.method == NET_POST && !strcmp(head.path, "/reload")));
-    int weights = head.method == NET_POST && !strncmp(head.path, "/weights/", 9);
+    int weights = head.method == NET_POST && (!strncmp(head.path, "/weights/", 9) ||
+                                              !strcmp(head.path, "/restore"));
     PROMISE(updated == (page.status == 200 && weights));
     PROMISE(!(drained || reloaded || updated) || may_command(&head, with_token));
     PROMISE(page.status != 200 || page.bytes > 0);

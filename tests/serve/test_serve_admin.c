@@ -244,6 +244,7 @@ static void tokens_are_asked_for(void **state) {
     must_answer(server.admin, "POST", "/drain", "robots.example", "Content-Length: 0\r\n", 401);
     must_answer(server.admin, "POST", "/weights/file", "robots.example", "Content-Length: 0\r\n", 401);
     must_answer(server.admin, "GET", "/weights", "robots.example", "", 401);
+    must_answer(server.admin, "POST", "/restore", "robots.example", "Content-Length: 0\r\n", 401);
     must_answer(server.admin, "GET", "/healthz", "robots.example", "", 200);
     must_answer(server.port, "GET", "/", "robots.example", "", 426);
     char upgrade[600];

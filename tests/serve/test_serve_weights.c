@@ -12,6 +12,8 @@
 #include <cmocka.h>
 #include <sys/stat.h>
 
+#include "adapter_write.h"
+#include "checkpoint/open.h"
 #include "policy_golden.h"
 #include "scratch.h"
 #include "command.h"
@@ -21,10 +23,11 @@
 #include "robot_message.h"
 
 enum { H = 5, ARMS = 14, NUMBERS = H * ARMS, ACTIONS = NUMBERS * 8, MODELS = 2, ROBOTS = 3 };
+enum { ADAPTED = MODELS, KINDS };                              /* the first model with an adapter           */
 
 static const char *const folders[MODELS] = {"one", "two"};
 static msgpack_sbuffer request;                                /* with noise of its own                     */
-static double want[MODELS][NUMBERS];
+static double want[KINDS][NUMBERS];
 
 static void put(const char *name, const void *data, size_t bytes) {
     unlink(scratch_path(&box, name));
@@ -53,19 +56,44 @@ static void share_statistics(void) {
     free(text);
 }
 
-static void expect(int model) {
+static void expect_run(int kind, const char *model) {
     size_t bytes;
-    if (run("synth %s --preset tiny --seed %d", folders[model], model + 1)) fail_msg("openpi synth: %s", err);
-    if (model) share_statistics();
     if (run("run %s --robot robot.json --threads 2 --steps 1 --request request.msgpack --noise noise.npy "
-            "--format npy --out actions%d.npy", folders[model], model))
+            "--format npy --out actions%d.npy", model, kind))
         fail_msg("openpi run: %s", err);
     char name[32];
-    snprintf(name, sizeof name, "actions%d.npy", model);
+    snprintf(name, sizeof name, "actions%d.npy", kind);
     char *npy = slurp(scratch_path(&box, name), &bytes);
     assert_int_equal(bytes, 128 + ACTIONS);
-    memcpy(want[model], npy + 128, ACTIONS);
+    memcpy(want[kind], npy + 128, ACTIONS);
     free(npy);
+}
+
+static void expect(int model) {
+    if (run("synth %s --preset tiny --seed %d", folders[model], model + 1)) fail_msg("openpi synth: %s", err);
+    if (model) share_statistics();
+    expect_run(model, folders[model]);
+}
+
+/* "updates/adapter", a folder of peft's for the first model. */
+static void expect_adapted(void) {
+    static const char module[] = "paligemma_with_expert.gemma_expert.model.layers.0.mlp.down_proj";
+    static tensor_list list;
+    openpi_error error = OPENPI_ERROR_INIT;
+    char name[200];
+    tensors *base;
+    if (tensors_open(scratch_path(&box, "one/model.safetensors"), &base, &error))
+        fail_msg("%s", error.message);
+    snprintf(name, sizeof name, "%s.weight", module);
+    const tensor *t = tensors_find(base, name);
+    assert_non_null(t);
+    snprintf(name, sizeof name, "model.%s", module);
+    pair_add(&list, name, DTYPE_F32, 2, t->shape[1], t->shape[0], 0.5f);
+    assert_int_equal(mkdir(scratch_path(&box, "updates/adapter"), 0755), 0);
+    adapter_write(&list, scratch_path(&box, "updates/adapter"), "\"r\": 2, \"lora_alpha\": 2");
+    list_free(&list);
+    tensors_close(base);
+    expect_run(ADAPTED, "one --adapter updates/adapter");
 }
 
 /* Where these bytes begin in the header of a safetensors file. */
@@ -118,6 +146,8 @@ static int set_up(void **state) {
     for (int i = 0; i < MODELS; i++) expect(i);
     assert_memory_not_equal(want[0], want[1], ACTIONS);
     write_updates();
+    expect_adapted();
+    assert_memory_not_equal(want[0], want[ADAPTED], ACTIONS);
     return 0;
 }
 
@@ -146,8 +176,8 @@ static int take_reply(int fd) {
     while (at + 7 < frame.bytes && memcmp(frame.data + at, "data\xc5", 5)) at++;
     assert_true(at + 7 + ACTIONS < frame.bytes);
     int from = 0;
-    while (from < MODELS && memcmp(frame.data + at + 7, want[from], ACTIONS)) from++;
-    if (from == MODELS) fail_msg("a reply that neither model gives");
+    while (from < KINDS && memcmp(frame.data + at + 7, want[from], ACTIONS)) from++;
+    if (from == KINDS) fail_msg("a reply that no model gives");
     free(frame.data);
     return from;
 }
@@ -249,6 +279,72 @@ static void on_two_devices(void **state) {
     served_stop(&server);
 }
 
+/* ---- the verb --------------------------------------------------------------------------------------- */
+
+static void must_update(const served *server, const char *what, const char *part) {
+    if (run("update %s --admin 127.0.0.1:%d", what, server->admin))
+        fail_msg("openpi update %s: %s", what, err);
+    if (strncmp(out, "updated at 20", 13) || !strstr(out, part))
+        fail_msg("openpi update %s: \"%s\", expected \"%s\"", what, out, part);
+}
+
+static void must_show(const served *server, const char *part) {
+    answer a = admin_request(server->admin, "GET", "/state", "127.0.0.1", "");
+    assert_int_equal(a.status, 200);
+    if (!strstr(a.body, part)) fail_msg("the state has no %s", part);
+    free(a.body);
+}
+
+/* An adapter and back, as a user does it; what is served is shown, also after what was refused. */
+static void by_the_verb(void **state) {
+    (void)state;
+    served server;
+    start_with_updates(&server, "");
+    int fd = greet(server.port);
+    must_show(&server, "\"update\":null");
+    must_update(&server, "adapter", " 1 tensors of adapter in ");
+    assert_int_equal(ask_one(fd), ADAPTED);
+    must_show(&server, "\"update\":{\"tensors\":1,\"name\":\"adapter\",\"when\":\"20");
+    if (!run("update stranger --admin 127.0.0.1:%d", server.admin)) fail_msg("a stranger is taken");
+    assert_non_null(strstr(err, "refused: "));
+    assert_non_null(strstr(err, "has no tensor \"action_out_proj.Weight\""));
+    if (!run("update --status --admin 127.0.0.1:%d", server.admin)) fail_msg("the last one was refused");
+    must_show(&server, "\"name\":\"adapter\"");
+    must_update(&server, "--restore", " 1 tensors of the checkpoint in ");
+    assert_int_equal(ask_one(fd), 0);
+    must_show(&server, "\"update\":null");
+    must_update(&server, "two.safetensors", " tensors of two.safetensors in ");
+    assert_int_equal(ask_one(fd), 1);
+    must_update(&server, "--restore", " tensors of the checkpoint in ");
+    assert_int_equal(ask_one(fd), 0);
+    close(fd);
+    served_stop(&server);
+}
+
+static void wrong_words(void **state) {
+    (void)state;
+    static const struct {
+        const char *words, *part;
+    } wrong[] = {
+        {"", "expected the NAME of a file, --restore or --status"},
+        {"folder/x", "is no name of a file in the folder of `openpi serve --updates`"},
+        {"x --restore", "the weights are a file's or the checkpoint's"},
+        {"x --admin 8642", "--admin is '8642', expected HOST:PORT"},
+        {"x --admin 127.0.0.1:1", "127.0.0.1:1: no server's admin port takes a connection there"},
+    };
+    served server;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        if (run("update %s", wrong[i].words) != 2)
+            fail_msg("openpi update %s ends otherwise", wrong[i].words);
+        if (!strstr(err, wrong[i].part)) fail_msg("got \"%s\", expected \"%s\"", err, wrong[i].part);
+    }
+    start(&server, "");
+    if (run("update x --admin 127.0.0.1:%d", server.admin) != 2) fail_msg("a server without a folder");
+    assert_non_null(strstr(err, "the server was started without --updates FOLDER"));
+    if (run("update x --admin 127.0.0.1:%d", server.port) != 2) fail_msg("the robots' port");
+    served_stop(&server);
+}
+
 /* ---- what is refused -------------------------------------------------------------------------------- */
 
 static void wrong_files(void **state) {
@@ -301,6 +397,7 @@ static void who_may(void **state) {
         if (a.status == 200) fail_msg("POST %s is taken", full);
         free(a.body);
     }
+    must_answer(server.admin, "GET", "/restore", "127.0.0.1", "", 405);
     must_answer(server.admin, "GET", path, "127.0.0.1", "", 405);
     must_answer(server.admin, "POST", path, "robots.example", "Content-Length: 0\r\n", 403);
     must_answer(server.admin, "POST", path, "127.0.0.1",
@@ -326,7 +423,8 @@ static void without_a_folder(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(under_load),  cmocka_unit_test(on_two_devices), cmocka_unit_test(wrong_files),
-        cmocka_unit_test(who_may),     cmocka_unit_test(without_a_folder),
+        cmocka_unit_test(who_may),     cmocka_unit_test(without_a_folder), cmocka_unit_test(by_the_verb),
+        cmocka_unit_test(wrong_words),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

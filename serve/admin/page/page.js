@@ -159,6 +159,13 @@ function showHistory(state) {
     element("p", {}, [element("span", {textContent: `${count} s ago`}), element("span", {textContent: "now"})]));
 }
 
+// Which weights robots are served with, where they are no longer the checkpoint's.
+function showUpdate(state) {
+  const {update} = state.model;
+  at("update").hidden = !update;
+  text("update", update ? `weights: ${update.name} since ${update.when}, ${update.tensors} tensors` : "");
+}
+
 function showNotes(state) {
   at("notes").hidden = !state.notes.length;
   at("notes").replaceChildren(...state.notes.map(note => element("p", {className: note.level}, [
@@ -419,6 +426,7 @@ function show(state) {
   at("drain").disabled = state.draining;
   const {checkpoint, variant} = state.model;
   text("about", `${state.robot} · openpi ${state.version} · up ${duration(state.up_seconds)} · ${checkpoint} (${variant})`);
+  showUpdate(state);
   showNotes(state);
   showHistory(state);
   showWarnings(state);
