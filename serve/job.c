@@ -127,24 +127,32 @@ void job_drop_parts(job *job) {
     job->parts = NULL;
     job->fit = NULL;
     job->part_actions = NULL;
-    job->part_count = job->fit_count = job->done = 0;
+    job->part_count = job->part_samples = job->fit_count = job->done = 0;
 }
 
-size_t job_parts_bytes(int count, int horizon, int action_dim) {
-    size_t one = sizeof(job_part) + sizeof(int) + (size_t)horizon * (size_t)action_dim * sizeof(double);
-    return (size_t)count * (one + REPLY_ERROR_BYTES) + job_room_bytes(count, horizon, action_dim);
+size_t job_parts_bytes(int count, int samples, int horizon, int action_dim) {
+    int chunks = count * (samples ? samples : 1);
+    size_t one = sizeof(int) + (size_t)horizon * (size_t)action_dim * sizeof(double) + REPLY_ERROR_BYTES;
+    return (size_t)count * sizeof(job_part) + (size_t)chunks * one +
+           job_room_bytes(chunks, horizon, action_dim);
 }
 
-int job_make_parts(job *job, int count, int horizon, int action_dim) {
-    size_t numbers = (size_t)count * (size_t)horizon * (size_t)action_dim;
+int job_make_parts(job *job, int count) {
     job_drop_parts(job);
     job->parts = calloc((size_t)count, sizeof *job->parts);
-    job->fit = calloc((size_t)count, sizeof *job->fit);
-    job->part_actions = malloc(numbers * sizeof *job->part_actions);
-    if (!job->parts || !job->fit || !job->part_actions) return 0;
+    if (!job->parts) return 0;
     job->part_count = count;
     job->many = 1;
-    return job_make_room(job, count, horizon, action_dim);
+    return 1;
+}
+
+int job_make_part_chunks(job *job, int samples, int horizon, int action_dim) {
+    job->part_samples = samples;
+    size_t chunks = (size_t)job->part_count * (size_t)job_part_chunks(job);
+    size_t numbers = chunks * (size_t)horizon * (size_t)action_dim;
+    job->fit = calloc(chunks, sizeof *job->fit);
+    job->part_actions = malloc(numbers * sizeof *job->part_actions);
+    return job->fit && job->part_actions && job_make_room(job, (int)chunks, horizon, action_dim);
 }
 
 int job_samples(const job *job) { return job->part_count ? job->fit_count : job->samples ? job->samples : 1; }

@@ -48,12 +48,15 @@ typedef struct job {
     openpi_sample sample;
     int samples;                 /* "openpi/samples" of its message; 0: absent                             */
     int many;                    /* 1: its message is of several observations                              */
-    job_part *parts;             /* [part_count], and which of them are computed: fit[fit_count]           */
-    int *fit;
-    int part_count, fit_count;   /* 0: the message is one observation                                      */
+    job_part *parts;             /* [part_count]                                                           */
+    int part_count;              /* 0: the message is one observation                                      */
+    int part_samples;            /* "openpi/samples" of each of them; 0: absent, one chunk each            */
+    int *fit;                    /* the chunks that are computed, [fit_count]: number c of part p is
+                                    p · max(1, part_samples) + c                                           */
+    int fit_count;
     int turn;                    /* how many of them the call that runs computes                           */
     int done;                    /* how many of fit[] are computed                                         */
-    double *part_actions;        /* [part_count][horizon][action_dim], the robot's                         */
+    double *part_actions;        /* [part_count][max(1, part_samples)][horizon][action_dim], the robot's   */
     int room;                    /* chunks that the next lines have memory for                             */
     float *noise;                /* [room][horizon][32]                                                    */
     const double *last;          /* the connection's last chunk, [horizon][32]; NULL: none                 */
@@ -95,11 +98,14 @@ job *job_take(job_pool *pool);
 void job_give(job_pool *pool, job *job);
 void job_pool_close(job_pool *pool);
 
-/* Memory for a message of several observations, without requests for them. 0: there is none. job_drop_parts
- * gives it back, when the requests are gone. */
-int job_make_parts(job *job, int count, int horizon, int action_dim);
+/* Memory for a message of several observations, without requests for them, and then for the chunks of each.
+ * 0: there is none. job_drop_parts gives it back, when the requests are gone. */
+int job_make_parts(job *job, int count);
+int job_make_part_chunks(job *job, int samples, int horizon, int action_dim);
 void job_drop_parts(job *job);
-size_t job_parts_bytes(int count, int horizon, int action_dim);
+size_t job_parts_bytes(int count, int samples, int horizon, int action_dim);
+/* Chunks of each observation. */
+static inline int job_part_chunks(const job *job) { return job->part_samples ? job->part_samples : 1; }
 /* What the scheduler is to count. */
 int job_samples(const job *job);
 /* 1: its answer is there, or nothing of it is left to compute. */

@@ -83,9 +83,11 @@ size_t metadata_write(const metadata *m, uint8_t *out, size_t capacity) {
     return failed ? 0 : s.count;
 }
 
-/* msgpack_numpy.py's map of an array of doubles: its keys are bytes. 0 planes: it has rank 2. */
-static int put_array(msgpack_packer *p, const double *data, int planes, int rows, int columns) {
-    size_t bytes = (size_t)(planes ? planes : 1) * (size_t)rows * (size_t)columns * sizeof *data;
+/* msgpack_numpy.py's map of an array of doubles: its keys are bytes. Sizes of 0 are no dimensions. */
+static int put_array(msgpack_packer *p, const double *data, const int sizes[4]) {
+    size_t bytes = sizeof *data, rank = 0;
+    for (int i = 0; i < 4; i++)
+        if (sizes[i]) bytes *= (size_t)sizes[i], rank++;
     int failed = msgpack_pack_map(p, 4);
     failed |= put_bin_text(p, "__ndarray__");
     failed |= msgpack_pack_true(p);
@@ -94,28 +96,31 @@ static int put_array(msgpack_packer *p, const double *data, int planes, int rows
     failed |= put_bin_text(p, "dtype");
     failed |= put_text(p, "<f8");
     failed |= put_bin_text(p, "shape");
-    failed |= msgpack_pack_array(p, planes ? 3 : 2);
-    if (planes) failed |= msgpack_pack_int(p, planes);
-    failed |= msgpack_pack_int(p, rows);
-    failed |= msgpack_pack_int(p, columns);
+    failed |= msgpack_pack_array(p, rank);
+    for (int i = 0; i < 4; i++)
+        if (sizes[i]) failed |= msgpack_pack_int(p, sizes[i]);
     return failed;
+}
+
+static int put_actions(msgpack_packer *p, const reply *r, const double *actions, int observations) {
+    return put_array(p, actions, (const int[4]){observations, r->chunks, r->horizon, r->action_dim});
 }
 
 /* Where observations were refused: a list with nil in their places, and their sentences by number. */
 static int put_answered(msgpack_packer *p, const reply *r) {
-    size_t numbers = (size_t)r->horizon * (size_t)r->action_dim;
-    int failed = msgpack_pack_array(p, (size_t)r->chunks);
-    for (int i = 0; i < r->chunks; i++)
-        failed |= r->errors[i] ? msgpack_pack_nil(p)
-                               : put_array(p, r->actions + (size_t)i * numbers, 0, r->horizon, r->action_dim);
+    size_t chunks = (size_t)(r->chunks ? r->chunks : 1);
+    size_t numbers = chunks * (size_t)r->horizon * (size_t)r->action_dim;
+    int failed = msgpack_pack_array(p, (size_t)r->observations);
+    for (int i = 0; i < r->observations; i++)
+        failed |= r->errors[i] ? msgpack_pack_nil(p) : put_actions(p, r, r->actions + (size_t)i * numbers, 0);
     return failed;
 }
 
 static int put_errors(msgpack_packer *p, const reply *r) {
     size_t count = 0;
-    for (int i = 0; i < r->chunks; i++) count += r->errors[i] != NULL;
+    for (int i = 0; i < r->observations; i++) count += r->errors[i] != NULL;
     int failed = put_text(p, "openpi/errors") | msgpack_pack_map(p, count);
-    for (int i = 0; i < r->chunks; i++) {
+    for (int i = 0; i < r->observations; i++) {
         char number[16];
         if (!r->errors[i]) continue;
         snprintf(number, sizeof number, "%d", i);
@@ -152,8 +157,7 @@ size_t reply_write(const reply *r, uint8_t *out, size_t capacity) {
                     (r->errors ? 1u : 0u);
     int failed = msgpack_pack_map(&p, 3u + more);
     failed |= put_text(&p, "actions");
-    failed |= r->errors ? put_answered(&p, r)
-                        : put_array(&p, r->actions, r->chunks, r->horizon, r->action_dim);
+    failed |= r->errors ? put_answered(&p, r) : put_actions(&p, r, r->actions, r->observations);
     failed |= put_text(&p, "policy_timing");
     failed |= msgpack_pack_map(&p, 1);
     failed |= put_double_entry(&p, "infer_ms", r->model_ms);

@@ -25,9 +25,9 @@ typedef struct metadata {
 size_t metadata_write(const metadata *metadata, uint8_t *out, size_t capacity);
 
 typedef struct reply {
-    const double *actions;       /* [horizon][action_dim]; of several chunks [chunks][horizon][action_dim] */
+    const double *actions;       /* [observations][chunks][horizon][action_dim]                            */
     int horizon, action_dim;
-    int chunks;                  /* 0: the actions have no dimension for it                                */
+    int observations, chunks;    /* 0: the actions have no dimension for it                                */
     double model_ms;             /* policy_timing.infer_ms                                                 */
     double infer_ms;             /* server_timing.infer_ms                                                 */
     double prev_total_ms;        /* the request before; negative: there was none                           */
@@ -35,8 +35,8 @@ typedef struct reply {
     int rtc_applied, rtc_delay;
     int truncated;               /* 1: with "openpi/prompt_truncated", true                                */
     int rtc_weight;              /* "max_weight", what it was cut to; 0: not in the map                    */
-    const char *const *errors;   /* [chunks]: a sentence in place of its actions, NULL where it has them;
-                                    NULL: all have                                                         */
+    const char *const *errors;   /* [observations]: a sentence in place of its actions, NULL where there are
+                                    some; NULL: all have theirs                                            */
     openpi_limited limited;      /* what the robot's limits changed; nothing: without "openpi/limited"     */
 } reply;
 

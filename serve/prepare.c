@@ -281,54 +281,107 @@ static openpi_status set_extras(const prepare *p, job *job, const openpi_extras 
 
 /* ---- messages of several observations ---------------------------------------------------------------- */
 
-/* What the extras of one observation among several ask for; its noise is number i of the job's. */
-static openpi_status take_part_extras(const prepare *p, job *job, int i, openpi_error *error) {
-    openpi_extras extras = OPENPI_EXTRAS_INIT;
+/* What the extras of one observation among several ask for can be had. */
+static openpi_status check_part_extras(job *job, int i, openpi_extras *extras, openpi_error *error) {
     int horizon = job->model->horizon;
-    size_t count = (size_t)horizon * DIMS;
-    SERVE_TRY(openpi_request_extras(job->parts[i].request, &extras, error));
-    if (extras.samples || extras.rtc)
+    *extras = (openpi_extras)OPENPI_EXTRAS_INIT;
+    SERVE_TRY(openpi_request_extras(job->parts[i].request, extras, error));
+    if (extras->rtc)
         return fail(error, OPENPI_BAD_INPUT,
-                    "\"openpi/%s\" of the request is for a message of one observation, expected none among "
-                    "several", extras.rtc ? "rtc" : "samples");
-    if (extras.noise && extras.noise_rows != horizon)
+                    "\"openpi/rtc\" of the request is for a message of one observation, expected none among "
+                    "several");
+    if (extras->noise && extras->noise_rows != horizon)
         return fail(error, OPENPI_BAD_INPUT, "\"openpi/noise\" of the request has %d rows, expected %d, the "
-                    "horizon", extras.noise_rows, horizon);
-    if (extras.deadline_ms > 0 && (job->deadline_ms <= 0 || extras.deadline_ms < job->deadline_ms))
-        job->deadline_ms = extras.deadline_ms;
-    float *noise = job->noise + (size_t)i * count;
-    if (extras.noise) memcpy(noise, extras.noise, count * sizeof *noise);
-    else openpi_noise(p->options.seed, job->order * OPENPI_MAX_BATCH + (uint64_t)i, noise, count);
+                    "horizon", extras->noise_rows, horizon);
+    if (extras->deadline_ms > 0 && (job->deadline_ms <= 0 || extras->deadline_ms < job->deadline_ms))
+        job->deadline_ms = extras->deadline_ms;
     return OPENPI_OK;
 }
 
-static openpi_status prepare_part(prepare *p, job *job, int i, openpi_error *error) {
+/* The noise of an observation's chunks, its own or what is drawn for each of them. */
+static void set_part_noise(const prepare *p, job *job, int i, const openpi_extras *extras) {
+    int chunks = job_part_chunks(job);
+    size_t count = (size_t)job->model->horizon * DIMS;
+    float *noise = job->noise + (size_t)i * (size_t)chunks * count;
+    if (extras->noise) memcpy(noise, extras->noise, (size_t)chunks * count * sizeof *noise);
+    for (int c = 0; c < chunks && !extras->noise; c++)
+        openpi_noise(p->options.seed, job->order * OPENPI_MAX_BATCH + (uint64_t)(i * chunks + c),
+                     noise + (size_t)c * count, count);
+}
+
+static openpi_status read_part(prepare *p, job *job, int i, openpi_extras *extras, openpi_error *error) {
     job_part *part = &job->parts[i];
     SERVE_TRY(more_request(p, job->model, &part->request, error));
     SERVE_TRY(openpi_request_read_msgpack_at(part->request, job->bytes, job->count, i, error));
-    SERVE_TRY(take_part_extras(p, job, i, error));
+    return check_part_extras(job, i, extras, error);
+}
+
+static openpi_status prepare_part(prepare *p, job *job, int i, openpi_error *error) {
+    openpi_extras extras = OPENPI_EXTRAS_INIT;
+    job_part *part = &job->parts[i];
+    SERVE_TRY(openpi_request_extras(part->request, &extras, error));
+    if (extras.samples != job->part_samples)
+        return fail(error, OPENPI_BAD_INPUT,
+                    "\"openpi/samples\" of the request is %d, expected %d as of the observations before it "
+                    "(0: absent)", extras.samples, job->part_samples);
+    set_part_noise(p, job, i, &extras);
     SERVE_TRY(openpi_request_prepare_read(part->request, NULL, error));
     job->truncated |= openpi_request_prompt_truncated(part->request);
     part->sample = (openpi_sample)OPENPI_SAMPLE_INIT;
     return openpi_request_sample(part->request, &part->sample, error);
 }
 
+static void note_part(job_part *part, openpi_status status, const openpi_error *why) {
+    part->status = status;
+    if (status != OPENPI_OK) snprintf(part->sentence, sizeof part->sentence, "%s", why->message);
+}
+
+/* All of them are read. *samples: what the first one that can be read says. */
+static void read_parts(prepare *p, job *job, int *samples) {
+    int known = 0;
+    *samples = 0;
+    for (int i = 0; i < job->part_count; i++) {
+        openpi_error why = OPENPI_ERROR_INIT;
+        openpi_extras extras;
+        openpi_status status = read_part(p, job, i, &extras, &why);
+        note_part(&job->parts[i], status, &why);
+        if (status == OPENPI_OK && !known) *samples = extras.samples;
+        known |= status == OPENPI_OK;
+    }
+}
+
+/* Memory for the chunks of all observations. */
+static openpi_status make_chunks(prepare *p, job *job, size_t before, int samples, openpi_error *error) {
+    int horizon = job->model->horizon, dims = job->model->info.action_dim, count = job->part_count;
+    int chunks = count * (samples ? samples : 1);
+    if (chunks > OPENPI_MAX_OBSERVATIONS)
+        return fail(error, OPENPI_BAD_INPUT,
+                    "the request has %d observations with %d chunks each, expected at most %d chunks "
+                    "together", count, samples, OPENPI_MAX_OBSERVATIONS);
+    count_bytes(p, job, before + job_parts_bytes(count, samples, horizon, dims));
+    if (job_make_part_chunks(job, samples, horizon, dims)) return OPENPI_OK;
+    return fail(error, OPENPI_NO_MEMORY, "out of memory: a request of %d observations", count);
+}
+
 /* One that cannot be prepared has its sentence; the others go on. The answer to a message of none that can
  * be is the first one's. */
 static openpi_status prepare_parts(prepare *p, job *job, int count, openpi_error *error) {
-    int horizon = job->model->horizon, dims = job->model->info.action_dim;
-    size_t kept;
+    size_t kept, before = job->preparing_bytes;
+    int samples;
     openpi_request_bytes(job->model->policy, job->count / (size_t)count + 1, &kept);
-    count_bytes(p, job, job->preparing_bytes + (size_t)count * kept + job_parts_bytes(count, horizon, dims));
-    if (!job_make_parts(job, count, horizon, dims))
+    before += (size_t)count * kept;
+    count_bytes(p, job, before);
+    if (!job_make_parts(job, count))
         return fail(error, OPENPI_NO_MEMORY, "out of memory: a request of %d observations", count);
     job->truncated = 0;
+    read_parts(p, job, &samples);
+    SERVE_TRY(make_chunks(p, job, before, samples, error));
     for (int i = 0; i < count; i++) {
         openpi_error why = OPENPI_ERROR_INIT;
         job_part *part = &job->parts[i];
-        part->status = prepare_part(p, job, i, &why);
-        if (part->status == OPENPI_OK) job->fit[job->fit_count++] = i;
-        snprintf(part->sentence, sizeof part->sentence, "%s", why.message);
+        if (part->status == OPENPI_OK) note_part(part, prepare_part(p, job, i, &why), &why);
+        for (int c = 0; c < job_part_chunks(job) && part->status == OPENPI_OK; c++)
+            job->fit[job->fit_count++] = i * job_part_chunks(job) + c;
     }
     if (job->fit_count) return OPENPI_OK;
     return fail(error, job->parts[0].status, "observation 0 of %d: %.400s", count, job->parts[0].sentence);

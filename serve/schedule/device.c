@@ -148,7 +148,8 @@ static openpi_status write_parts(serve_device *d, job *job, openpi_error *error)
     reply reply = {.actions = job->part_actions,
                    .horizon = d->session_info.horizon,
                    .action_dim = d->options.model->info.action_dim,
-                   .chunks = job->part_count,
+                   .observations = job->part_count,
+                   .chunks = job->part_samples,
                    .model_ms = job->model_ms,
                    .infer_ms = clock_now() - job->at_ms[MOMENT_ARRIVED],
                    .prev_total_ms = job->prev_total_ms,
@@ -166,9 +167,10 @@ static void refuse_part(job_part *part, openpi_status status, const char *senten
 }
 
 /* A part is refused by its own sentence, where a job of one observation is. */
-static void take_part_actions(serve_device *d, job *job, job_part *part, const float *model_actions) {
+static void take_part_actions(serve_device *d, job *job, int chunk, const float *model_actions) {
     openpi_error own = OPENPI_ERROR_INIT;
-    double *actions = job->part_actions + (size_t)(part - job->parts) * robot_numbers(d);
+    job_part *part = &job->parts[chunk / job_part_chunks(job)];
+    double *actions = job->part_actions + (size_t)chunk * robot_numbers(d);
     openpi_status status = finish_chunk(d, job, part->request, model_actions, actions, &own);
     if (status != OPENPI_OK) refuse_part(part, status, own.message);
 }
@@ -189,6 +191,7 @@ static void end_turn(serve_device *d, job *job, double ms) {
 typedef struct unit {
     job *job;
     job_part *part;              /* NULL: the job has one observation                                      */
+    int chunk;                   /* among the chunks of all parts                                          */
 } unit;
 
 /* The samples of a batch. Returns how many. */
@@ -196,16 +199,17 @@ static int list_units(job *const *jobs, int count, unit *units) {
     int listed = 0;
     for (int i = 0; i < count; i++) {
         job *job = jobs[i];
-        if (!job->part_count) units[listed++] = (unit){job, NULL};
-        else
-            for (int k = 0; k < job->turn; k++)
-                units[listed++] = (unit){job, &job->parts[job->fit[job->done + k]]};
+        if (!job->part_count) units[listed++] = (unit){job, NULL, 0};
+        for (int k = 0; job->part_count && k < job->turn; k++) {
+            int chunk = job->fit[job->done + k];
+            units[listed++] = (unit){job, &job->parts[chunk / job_part_chunks(job)], chunk};
+        }
     }
     return listed;
 }
 
 static const float *noise_of(const serve_device *d, const unit *u) {
-    return u->job->noise + (u->part ? (size_t)(u->part - u->job->parts) * chunk_numbers(d) : 0);
+    return u->job->noise + (size_t)u->chunk * chunk_numbers(d);
 }
 
 static void refuse_unit(const unit *u, openpi_status status, const char *sentence) {
@@ -229,7 +233,7 @@ static openpi_status compute(serve_device *d, const unit *units, int count, doub
         const float *model_actions = d->model_actions + (size_t)i * chunk_numbers(d);
         units[i].job->batch = count;
         if (units[i].part) {
-            take_part_actions(d, units[i].job, units[i].part, model_actions);
+            take_part_actions(d, units[i].job, units[i].chunk, model_actions);
             continue;
         }
         openpi_status status = write_reply(d, units[i].job, model_actions, timing.total_ms, &own);
@@ -241,7 +245,7 @@ static openpi_status compute(serve_device *d, const unit *units, int count, doub
 
 /* A sample that the model cannot take fails its whole batch; then each is computed alone. */
 static openpi_status compute_batch(serve_device *d, job *const *jobs, int count, openpi_error *error) {
-    unit units[OPENPI_MAX_BATCH] = {{NULL, NULL}};
+    unit units[OPENPI_MAX_BATCH] = {{NULL, NULL, 0}};
     double ms = 0;
     int samples = list_units(jobs, count, units);
     openpi_status status = compute(d, units, samples, &ms, error);

@@ -137,15 +137,16 @@ static void each_connection_has_its_prefix(void **state) {
 
 enum { ROBOTS = 5 };
 
-/* A list of the requests of these robots; `broken`: one of them has no state. */
-static msgpack_sbuffer list_of(int robots, int broken) {
+/* A list of the requests of these robots, each for `samples` chunks, 0: not said; `broken`: one of them has
+ * no state. */
+static msgpack_sbuffer list_of(int robots, int broken, int samples) {
     msgpack_sbuffer list;
     msgpack_packer packer;
     msgpack_sbuffer_init(&list);
     msgpack_packer_init(&packer, &list, msgpack_sbuffer_write);
     msgpack_pack_array(&packer, (size_t)robots);
     for (int r = 0; r < robots; r++) {
-        msgpack_sbuffer one = request(r, r, 0);
+        msgpack_sbuffer one = request(r, r, samples);
         if (r == broken) {
             size_t at = 0;
             while (memcmp(one.data + at, "\xa5" "state", 6)) at++;
@@ -157,13 +158,15 @@ static msgpack_sbuffer list_of(int robots, int broken) {
     return list;
 }
 
-/* The same observations as arrays with a dimension for the robots before the others. */
-static msgpack_sbuffer arrays_of(int robots) {
+/* The same observations as arrays with a dimension for the robots before the others; for more samples than
+ * MOST without noise. */
+static msgpack_sbuffer arrays_of(int robots, int samples) {
     static uint8_t pictures[ROBOTS][3 * 240 * 320];
     double states[ROBOTS][ARMS];
-    float noises[ROBOTS][NOISES];
+    float noises[ROBOTS * MOST][NOISES];
+    int noisy = samples <= MOST, chunks = samples && noisy ? samples : 1, rank = samples ? 4 : 3;
     const int picture[4] = {robots, 3, 240, 320}, state[2] = {robots, ARMS},
-              noise[3] = {robots, H, OPENPI_ACTION_DIM};
+              noise[] = {robots, H, OPENPI_ACTION_DIM}, several[] = {robots, samples, H, OPENPI_ACTION_DIM};
     msgpack_sbuffer message;
     msgpack_packer packer;
     for (int r = 0; r < robots; r++) {
@@ -171,21 +174,28 @@ static msgpack_sbuffer arrays_of(int robots) {
         for (size_t i = 0; i < sizeof *pictures; i++)
             pictures[r][i] = (uint8_t)((size_t)(3 * number + 1) * i / 64 + (size_t)(3 * number) * 9);
         for (int i = 0; i < ARMS; i++) states[r][i] = 0.02 * (i + 3 * number);
-        openpi_noise(9, (uint64_t)r, noises[r], NOISES);
+        for (int c = 0; c < chunks; c++)
+            openpi_noise(9, (uint64_t)(r + c), noises[r * chunks + c], NOISES);
     }
     msgpack_sbuffer_init(&message);
     msgpack_packer_init(&packer, &message, msgpack_sbuffer_write);
-    msgpack_pack_map(&packer, 5);
+    msgpack_pack_map(&packer, (size_t)(4 + (samples > 0) + noisy));
     pack_text(&packer, "openpi/batch");
     msgpack_pack_int(&packer, robots);
+    if (samples) {
+        pack_text(&packer, "openpi/samples");
+        msgpack_pack_int(&packer, samples);
+    }
     pack_text(&packer, "images");
     msgpack_pack_map(&packer, 1);
     pack_text(&packer, "cam_high");
     pack_array(&packer, "|u1", picture, 4, pictures, (size_t)robots * sizeof *pictures);
     pack_text(&packer, "state");
     pack_array(&packer, "<f8", state, 2, states, (size_t)robots * sizeof *states);
-    pack_text(&packer, "openpi/noise");
-    pack_array(&packer, "<f4", noise, 3, noises, (size_t)robots * sizeof *noises);
+    if (noisy) pack_text(&packer, "openpi/noise");
+    if (noisy)
+        pack_array(&packer, "<f4", samples ? several : noise, rank, noises,
+                   (size_t)(robots * chunks) * sizeof *noises);
     pack_text(&packer, "prompt");
     msgpack_pack_array(&packer, (size_t)robots);
     for (int r = 0; r < robots; r++) {
@@ -208,11 +218,12 @@ static void each_alone(uint8_t expected[ROBOTS][CHUNK]) {
     served_stop(&server);
 }
 
-static void ask_list(int fd, const msgpack_sbuffer *message, int robots, uint8_t expected[ROBOTS][CHUNK]) {
-    static uint8_t actions[ROBOTS][CHUNK];
+static void ask_list(int fd, const msgpack_sbuffer *message, size_t count, const void *expected) {
+    static uint8_t actions[ROBOTS * MOST][CHUNK];
+    assert_true(count <= sizeof actions);
     ws_send(fd, WS_BINARY, 1, message->data, message->size);
-    take_actions(fd, actions[0], (size_t)robots * CHUNK);
-    assert_memory_equal(actions, expected, (size_t)robots * CHUNK);
+    take_actions(fd, actions[0], count);
+    assert_memory_equal(actions, expected, count);
 }
 
 static const uint8_t *find(const ws_frame *frame, const char *text, size_t from) {
@@ -223,28 +234,31 @@ static const uint8_t *find(const ws_frame *frame, const char *text, size_t from)
     return NULL;
 }
 
-/* Robot `broken` has nil in its place and a sentence under its number, the others what they get alone. */
-static void ask_broken(int fd, int broken, uint8_t expected[ROBOTS][CHUNK]) {
-    msgpack_sbuffer message = list_of(ROBOTS, broken);
-    ws_frame frame = ask(fd, &message);
+/* Robot `broken` has nil in its place and a sentence under its number, the others what they get alone: arrays
+ * of expected[robots][bytes]. */
+static void ask_broken(int fd, const msgpack_sbuffer *message, int robots, int broken, size_t bytes,
+                       const uint8_t *expected, const char *sentence) {
+    ws_frame frame = ask(fd, message);
     assert_int_equal(frame.opcode, WS_BINARY);
     size_t at = (size_t)(find(&frame, "\xa7" "actions", 0) - frame.data) + 8;
-    assert_int_equal(frame.data[at++], 0x90 + ROBOTS);
-    for (int r = 0; r < ROBOTS; r++) {
+    assert_int_equal(frame.data[at++], 0x90 + robots);
+    for (int r = 0; r < robots; r++) {
         if (r == broken) {
             assert_int_equal(frame.data[at++], 0xc0);
             continue;
         }
         const uint8_t *type = find(&frame, "\xc4\x05" "dtype", at);
-        assert_memory_equal(type - CHUNK, expected[r], CHUNK);
-        at = (size_t)(find(&frame, "\xc4\x05" "shape", at) - frame.data) + 7 + 3;
+        assert_memory_equal(type - bytes, expected + (size_t)r * bytes, bytes);
+        at = (size_t)(find(&frame, "\xc4\x05" "shape", at) - frame.data) + 7;
+        at += 1 + (size_t)(frame.data[at] & 15);               /* sizes below 128                          */
     }
     char number[4] = {(char)0xa1, (char)('0' + broken)};
     find(&frame, number, (size_t)(find(&frame, "openpi/errors", at) - frame.data));
-    find(&frame, "the request has no \"state\"", at);
+    find(&frame, sentence, at);
     free(frame.data);
-    msgpack_sbuffer_destroy(&message);
 }
+
+static const char no_state[] = "the request has no \"state\"";
 
 /* In batches of one, of two, and beside another robot; as a list and as arrays. */
 static void observations_are_as_alone(void **state) {
@@ -256,13 +270,17 @@ static void observations_are_as_alone(void **state) {
         served server;
         served_start(&server, &box, MODEL "%s", servers[s]);
         int fd = greet(server.port), other = greet(server.port);
-        msgpack_sbuffer list = list_of(ROBOTS, -1), arrays = arrays_of(ROBOTS), one = request(2, 2, 0);
+        msgpack_sbuffer list = list_of(ROBOTS, -1, 0), arrays = arrays_of(ROBOTS, 0), one = request(2, 2, 0);
         ws_send(other, WS_BINARY, 1, one.data, one.size);
-        ask_list(fd, &list, ROBOTS, expected);
-        ask_list(fd, &arrays, ROBOTS, expected);
+        ask_list(fd, &list, sizeof expected, expected);
+        ask_list(fd, &arrays, sizeof expected, expected);
         take_actions(other, actions, CHUNK);
         assert_memory_equal(actions, expected[2], CHUNK);
-        for (int broken = 0; broken < ROBOTS; broken += 2) ask_broken(fd, broken, expected);
+        for (int broken = 0; broken < ROBOTS; broken += 2) {
+            msgpack_sbuffer_destroy(&list);
+            list = list_of(ROBOTS, broken, 0);
+            ask_broken(fd, &list, ROBOTS, broken, CHUNK, expected[0], no_state);
+        }
         ask_actions(fd, 1, 1, 0, actions);
         assert_memory_equal(actions, expected[1], CHUNK);
         msgpack_sbuffer_destroy(&list);
@@ -270,6 +288,62 @@ static void observations_are_as_alone(void **state) {
         msgpack_sbuffer_destroy(&one);
         close(fd);
         close(other);
+        served_stop(&server);
+    }
+}
+
+/* The second of two observations asks for other chunks than the first. */
+static void ask_other_samples(int fd, int samples, const uint8_t *expected) {
+    msgpack_sbuffer list, one = request(0, 0, samples), other;
+    msgpack_packer packer;
+    make_aloha_request(4, &other);
+    add_number(&other, "openpi/samples", samples - 1);
+    msgpack_sbuffer_init(&list);
+    msgpack_packer_init(&packer, &list, msgpack_sbuffer_write);
+    msgpack_pack_array(&packer, 2);
+    msgpack_sbuffer_write(&list, one.data, one.size);
+    msgpack_sbuffer_write(&list, other.data, other.size);
+    ask_broken(fd, &list, 2, 1, (size_t)samples * CHUNK, expected,
+               "\"openpi/samples\" of the request is 2, expected 3 as of the observations before it");
+    msgpack_sbuffer_destroy(&list);
+    msgpack_sbuffer_destroy(&one);
+    msgpack_sbuffer_destroy(&other);
+}
+
+/* Three chunks of each of three observations, with the noises r, r+1 and r+2 of robot r, whatever the server
+ * computes together; one observation that does not fit, or asks for another number. */
+static void observations_with_several_chunks(void **state) {
+    enum { MANY = 3, EACH = 3 };
+    static const char *const servers[] = {"", "--max-block 4", "--samples 3 --max-block 2 --kept-prefixes 0"};
+    static uint8_t plain_ones[MANY][MOST][CHUNK], expected[MANY][EACH][CHUNK], actions[CHUNK];
+    (void)state;
+    plain(MANY, plain_ones);
+    for (int r = 0; r < MANY; r++) memcpy(expected[r], plain_ones[r][r], sizeof expected[r]);
+    for (size_t s = 0; s < sizeof servers / sizeof *servers; s++) {
+        served server;
+        served_start(&server, &box, MODEL "%s", servers[s]);
+        int fd = greet(server.port);
+        msgpack_sbuffer list = list_of(MANY, -1, EACH), arrays = arrays_of(MANY, EACH);
+        ask_list(fd, &list, sizeof expected, expected);
+        ask_list(fd, &arrays, sizeof expected, expected);
+        msgpack_sbuffer_destroy(&list);
+        list = list_of(MANY, 1, EACH);
+        ask_broken(fd, &list, MANY, 1, sizeof *expected, expected[0][0], no_state);
+        msgpack_sbuffer_destroy(&list);
+        list = list_of(MANY, -1, EACH);
+        char *other = NULL;                                    /* the last robot's "openpi/samples"        */
+        for (size_t at = 0; at + 15 < list.size; at++)
+            if (!memcmp(list.data + at, "openpi/samples\xcb\x40\x08", 17)) other = list.data + at + 16;
+        assert_non_null(other);
+        *other = 0;                                            /* the double 3 becomes 2                   */
+        ask_broken(fd, &list, MANY, MANY - 1, sizeof *expected, expected[0][0],
+                   "\"openpi/noise\" of the request is for 3 chunks, expected [2,horizon,32]");
+        ask_other_samples(fd, EACH, expected[0][0]);
+        ask_actions(fd, 1, 1, 0, actions);
+        assert_memory_equal(actions, plain_ones[1][1], CHUNK);
+        msgpack_sbuffer_destroy(&list);
+        msgpack_sbuffer_destroy(&arrays);
+        close(fd);
         served_stop(&server);
     }
 }
@@ -306,8 +380,11 @@ static void bad_lists(void **state) {
                  "\"state\" has 3 entries, expected 2, one for each observation");
     refuse_bytes(fd, BYTES("\xdd\xff\xff\xff\xff"), "expected at most 65536 values");
     each_alone(expected);
-    msgpack_sbuffer list = list_of(2, -1);
-    ask_list(fd, &list, 2, expected);
+    msgpack_sbuffer list = arrays_of(ROBOTS, 52);
+    expect_sentence(fd, &list, "has 5 observations with 52 chunks each, expected at most 256 chunks");
+    msgpack_sbuffer_destroy(&list);
+    list = list_of(2, -1, 0);
+    ask_list(fd, &list, 2 * CHUNK, expected);
     msgpack_sbuffer_destroy(&list);
     close(fd);
     served_stop(&server);
@@ -346,6 +423,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(chunks_are_those_of_plain_requests, open_box, close_box),
         cmocka_unit_test_setup_teardown(each_connection_has_its_prefix, open_box, close_box),
         cmocka_unit_test_setup_teardown(bad_values, open_box, close_box),
+        cmocka_unit_test_setup_teardown(observations_with_several_chunks, open_box, close_box),
         cmocka_unit_test_setup_teardown(observations_are_as_alone, open_box, close_box),
         cmocka_unit_test_setup_teardown(bad_lists, open_box, close_box),
     };
