@@ -330,7 +330,9 @@ class Session(Closing):
         if not 1 <= chunks <= _openpi.MAX_BATCH:
             raise ValueError(f"chunks is {chunks}, expected 1 to {_openpi.MAX_BATCH}")
         actions = np.empty((count, chunks, horizon, _openpi.ACTION_DIM), np.float32)
-        given = None if noise is None else _check_chunks(noise, count, chunks, horizon, self._dims)
+        given = None
+        if noise is not None:
+            given = check_chunks(noise, count, chunks, horizon, self._dims).reshape(-1, horizon, _openpi.ACTION_DIM)
         parts = tuple(sample.parts() for sample in samples)
         return actions, self._handle.run_into(parts, given, actions, None, chunks)
 
@@ -380,15 +382,17 @@ def check_noise(noise: npt.ArrayLike, batch: int, horizon: int, dims: int) -> np
     return np.ascontiguousarray(np.pad(rows, ((0, 0), (0, 0), (0, _openpi.ACTION_DIM - rows.shape[2]))))
 
 
-def _check_chunks(
+def check_chunks(
     noise: npt.ArrayLike, count: int, chunks: int, horizon: int, dims: int
 ) -> npt.NDArray[np.float32]:
+    """Noise as float32 [count, chunks, horizon, 32]."""
     found = np.asarray(noise)
     if found.shape[:2] != (count, chunks):
         raise ValueError(
             f"the noise has shape {list(found.shape)}, expected {[count, chunks, horizon, _openpi.ACTION_DIM]}"
         )
-    return check_noise(found.reshape(count * chunks, *found.shape[2:]), count * chunks, horizon, dims)
+    rows = check_noise(found.reshape(count * chunks, *found.shape[2:]), count * chunks, horizon, dims)
+    return rows.reshape(count, chunks, horizon, _openpi.ACTION_DIM)
 
 
 @checked

@@ -27,6 +27,7 @@ from openpi_c.model import Path
 from openpi_c.model import Rtc
 from openpi_c.model import Sample
 from openpi_c.model import Session
+from openpi_c.model import check_chunks
 from openpi_c.model import check_noise
 from openpi_c.model import check_number
 from openpi_c.model import noise as draw_noise
@@ -223,61 +224,85 @@ class _Lanes:
 
 
 class _Sampler:
-    """Several chunks of one observation: a session as large as the largest call so far, and a request."""
+    """Several chunks of each observation: a session as large as the largest call so far, and requests."""
 
     def __init__(self, policy: Policy):
         self._policy = policy
         self._lock = threading.Lock()
-        self._request: Request | None = None
+        self._requests: list[Request] = []
         self._session: Session | None = None
 
-    def infer(
-        self, obs: Observation, count: int, noise: npt.ArrayLike | None, seed: int, stream: int
-    ) -> dict[str, Any]:
-        policy = self._policy
+    def check(self, count: int) -> None:
         if not 1 <= count <= _openpi.MAX_BATCH:
             raise ValueError(f"samples is {count}, expected 1 to {_openpi.MAX_BATCH}")
-        if noise is None:
-            shape = (policy.horizon, _openpi.ACTION_DIM)
-            given = np.stack([draw_noise(shape, seed=seed, stream=stream + i) for i in range(count)])
-        else:
-            given = check_noise(noise, count, policy.horizon, policy._model_dims)
-        with self._lock:
-            request, session = self._open(count)
-            request.prepare(obs)
-            model, times = session._run_many([request.sample()], count, given[None])
-            answer: dict[str, Any] = {"policy_timing": {"infer_ms": times[-1], "device_ms": times[-2]}}
-            actions, limited = [], Counter[str]()
-            for chunk in model[0]:
-                actions.append(request.finish(chunk))
-                limited.update(request.limited)
-            answer["actions"] = np.stack(actions)
-            if limited["changed"]:
-                answer["limited"] = dict(limited)
-            if request.prompt_truncated:
-                answer["prompt_truncated"] = True
-            return answer
 
-    def _open(self, count: int) -> tuple[Request, Session]:
+    def infer(
+        self,
+        observations: Sequence[Observation],
+        count: int,
+        noise: npt.NDArray[np.float32] | None,
+        seed: int,
+        stream: int,
+        first: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """One call of the model. noise: [B, count, H, 32]. first: the number of the first one, for sentences."""
+        policy, batch = self._policy, len(observations)
+        if noise is None:
+            shape, all_chunks = (policy.horizon, _openpi.ACTION_DIM), range(batch * count)
+            drawn = np.stack([draw_noise(shape, seed=seed, stream=stream + i) for i in all_chunks])
+            noise = drawn.reshape(batch, count, *shape)
+        with self._lock:
+            requests, session = self._open(batch, count)
+            for i, (request, obs) in enumerate(zip(requests, observations, strict=True)):
+                _prepare(request, obs, None if first is None else first + i)
+            model, times = session._run_many([request.sample() for request in requests], count, noise)
+            timing = {"infer_ms": times[-1], "device_ms": times[-2]}
+            return [_finish(request, chunks, timing) for request, chunks in zip(requests, model, strict=True)]
+
+    def _open(self, batch: int, count: int) -> tuple[list[Request], Session]:
         policy = self._policy
         if policy.closed:
             raise ValueError("the policy is closed")
-        if self._session is None or self._session.info["batch"] < count:
+        if self._session is None or self._session.info["batch"] < batch * count:
             if self._session is not None:
                 self._session.close()
                 self._session = None
-            self._session = policy.engine.session(batch=count, parts=True, **policy._shape)
-        if self._request is None:
-            self._request = policy.request()
-        return self._request, self._session
+            self._session = policy.engine.session(batch=batch * count, parts=True, **policy._shape)
+        while len(self._requests) < batch:
+            self._requests.append(policy.request())
+        return self._requests[:batch], self._session
 
     def close(self) -> None:
         with self._lock:
             if self._session is not None:
                 self._session.close()
-            if self._request is not None:
-                self._request.close()
-            self._session = self._request = None
+            for request in self._requests:
+                request.close()
+            self._requests, self._session = [], None
+
+
+def _prepare(request: Request, obs: Observation, number: int | None) -> None:
+    """number: which of several observations it is; None: the only one."""
+    try:
+        request.prepare(obs)
+    except (ValueError, TypeError) as error:
+        if number is None:
+            raise
+        raise type(error)(f"observation {number}: {error}") from None
+
+
+def _finish(request: Request, chunks: npt.NDArray[np.float32], timing: dict[str, float]) -> dict[str, Any]:
+    """The answer to one observation: the robot's actions of each chunk."""
+    actions, limited = [], Counter[str]()
+    for chunk in chunks:
+        actions.append(request.finish(chunk))
+        limited.update(request.limited)
+    answer: dict[str, Any] = {"policy_timing": timing, "actions": np.stack(actions)}
+    if limited["changed"]:
+        answer["limited"] = dict(limited)
+    if request.prompt_truncated:
+        answer["prompt_truncated"] = True
+    return answer
 
 
 class Policy(Closing):
@@ -421,7 +446,9 @@ class Policy(Closing):
         if samples is not None:
             if previous is not None or rtc is not None:
                 raise ValueError("samples and previous do not go together: expected one of them")
-            return self._sampler.infer(obs, samples, noise, self._seed, next(self._streams))
+            self._sampler.check(samples)
+            chunks = None if noise is None else check_noise(noise, samples, self.horizon, self._model_dims)[None]
+            return self._sampler.infer([obs], samples, chunks, self._seed, next(self._streams))[0]
         given = None if noise is None else check_noise(noise, 1, self.horizon, self._model_dims)
         rules = None if previous is None else rtc_parts([_previous(previous)], rtc, 1, self._defaults)
         return _warned(self._lanes.infer((obs,), given, self._seed, next(self._streams), rules))[0]
@@ -434,9 +461,19 @@ class Policy(Closing):
         noise: npt.ArrayLike | None = None,
         previous: Sequence[npt.ArrayLike | None] | None = None,
         rtc: Sequence[Rtc | Mapping[str, Any] | None] | Rtc | Mapping[str, Any] | None = None,
+        samples: int | None = None,
     ) -> list[dict[str, Any]]:
-        """infer for several observations: each has the result that it would have alone. noise: [B, H, 32]."""
+        """infer for several observations: each has the result that it would have alone. noise: [B, H, 32].
+
+        samples=N: N chunks of each, "actions" float64 [N, H, action_dim]; noise is [B, N, H, 32] then. A call of the
+        model computes as many observations as the policy's batch, and at most 64 chunks, in the memory of infer's
+        samples.
+        """
         count = len(observations)
+        if samples is not None:
+            if previous is not None or rtc is not None:
+                raise ValueError("samples and previous do not go together: expected one of them")
+            return self._infer_samples(observations, samples, noise)
         given = None if noise is None else check_noise(noise, count, self.horizon, self._model_dims)
         rules = None
         if previous is not None:
@@ -453,6 +490,22 @@ class Policy(Closing):
                     None if rules is None else rules[part],
                 )
             )
+        return answers
+
+    def _infer_samples(
+        self, observations: Sequence[Observation], samples: int, noise: npt.ArrayLike | None
+    ) -> list[dict[str, Any]]:
+        self._sampler.check(samples)
+        given = None
+        if noise is not None:
+            given = check_chunks(noise, len(observations), samples, self.horizon, self._model_dims)
+        most = max(1, min(self._batch, _openpi.MAX_BATCH // samples))
+        answers: list[dict[str, Any]] = []
+        for first in range(0, len(observations), most):
+            part = slice(first, first + most)
+            full = [self._with_prompt(obs) for obs in observations[part]]
+            chunks = None if given is None else given[part]
+            answers += self._sampler.infer(full, samples, chunks, self._seed, next(self._streams), first)
         return answers
 
     def reset(self) -> None:

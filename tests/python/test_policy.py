@@ -80,6 +80,31 @@ def test_samples_are_single_calls(droid):
         policy.infer(obs, samples=2, previous=np.zeros((3, 32), np.float32))
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_samples_of_a_batch_are_single_calls(none, batch):
+    policy, obs = none
+    policy.reserve(batch)
+    several = [obs, {**obs, "prompt": "another one"}, {**obs, "state": [0.5]}]
+    noises = np.random.default_rng(3).standard_normal((3, 2, 4, 32)).astype(np.float32)
+    answers = policy.infer_batch(several, samples=2, noise=noises)
+    for one, given, answer in zip(several, noises, answers, strict=True):
+        alone = [policy.infer(one, noise=noise)["actions"] for noise in given]
+        assert (answer["actions"] == np.stack(alone)).all()
+        assert (policy.infer(one, samples=2, noise=given)["actions"] == answer["actions"]).all()
+    assert not (answers[0]["actions"] == answers[1]["actions"]).all()
+    drawn = policy.infer_batch([obs, obs], samples=2)
+    assert len({answer["actions"].tobytes() for answer in drawn}) == 2 and drawn[1]["actions"].shape[0] == 2
+    assert policy.infer_batch([], samples=2) == []
+    with pytest.raises(ValueError, match="^observation 1: the state is missing"):
+        policy.infer_batch([obs, {k: v for k, v in obs.items() if k != "state"}, obs], samples=2)
+    with pytest.raises(ValueError, match=r"the noise has shape \[3, 2, .*, expected \[2, 2, 4, 32\]"):
+        policy.infer_batch(several[:2], samples=2, noise=noises)
+    with pytest.raises(ValueError, match="samples is 65, expected 1 to 64"):
+        policy.infer_batch(several, samples=65)
+    with pytest.raises(ValueError, match="samples and previous do not go together"):
+        policy.infer_batch([obs], samples=2, previous=[None])
+
+
 def test_samples_draw_noise_as_a_batch_does(none):
     policy, obs = none
     answer = policy.infer(obs, samples=2)
