@@ -6,6 +6,8 @@ first rows of its own. The server computes them in batches (`openpi serve --max-
 Where gym-aloha is not installed, or with --stub, the environments are stand-ins with ALOHA's cameras and joints: they see
 noise, and nothing in them can succeed. They show latency and rate only, and the table says so.
 
+An environment of gym-aloha takes 260 MB. MuJoCo draws what the policy looks at and nothing between: one picture a chunk.
+
     openpi serve pi0_aloha_sim/ --config pi0_aloha_sim --max-block 64
     pip install openpi-client typing_extensions gym-aloha && MUJOCO_GL=egl evaluate.py --environments 64 --episodes 1
 """
@@ -16,7 +18,7 @@ import time
 
 import numpy as np
 
-MOST = 256  # observations of a message
+MOST = 64  # observations of a message: 10 MB, where the server's --max-message is 16
 PROMPT = "Transfer cube"
 
 
@@ -26,24 +28,27 @@ class Aloha:
     def __init__(self, seed):
         import gym_aloha  # noqa: F401  it registers the task
         import gymnasium
+        from openpi_client.image_tools import resize_with_pad
 
         self._env = gymnasium.make("gym_aloha/AlohaTransferCube-v0", obs_type="pixels_agent_pos")
-        self._seed = seed
+        self._seed, self._small = seed, resize_with_pad
+        physics, nothing = self._env.unwrapped._env.physics, np.zeros((480, 640, 3), np.uint8)
+        self._draw = physics.render
+        physics.render = lambda **of: nothing  # three cameras a step, of which the policy sees one a chunk
 
     def reset(self):
-        seen, _ = self._env.reset(seed=self._seed)
+        self._seen, _ = self._env.reset(seed=self._seed)
         self._seed += 1000000
-        return self._observation(seen)
 
     def step(self, action):
-        seen, _, over, cut, info = self._env.step(action.astype(np.float32))
-        return self._observation(seen), over or cut, bool(info.get("is_success", over))
+        self._seen, _, over, cut, info = self._env.step(action.astype(np.float32))
+        return over or cut, bool(info["is_success"])
 
-    @staticmethod
-    def _observation(seen):
-        """Pictures of ALOHA's have their channels first."""
-        picture = np.ascontiguousarray(seen["pixels"]["top"].transpose(2, 0, 1))
-        return {"images": {"cam_high": picture}, "state": np.asarray(seen["agent_pos"], np.float64), "prompt": PROMPT}
+    def observation(self):
+        """Pictures of ALOHA's have their channels first. They are made small here, where there are many processes."""
+        picture = self._small(self._draw(height=480, width=640, camera_id="top"), 224, 224)
+        state = np.asarray(self._seen["agent_pos"], np.float64)
+        return {"images": {"cam_high": np.ascontiguousarray(picture.transpose(2, 0, 1))}, "state": state, "prompt": PROMPT}
 
 
 class Stub:
@@ -56,26 +61,28 @@ class Stub:
 
     def reset(self):
         self._step, self._state = 0, np.zeros(14)
-        return self._observation()
 
     def step(self, action):
         self._step, self._state = self._step + 1, np.asarray(action[:14], np.float64)
-        return self._observation(), self._step >= self.steps, False
+        return self._step >= self.steps, False
 
-    def _observation(self):
+    def observation(self):
         picture = self._random.integers(0, 256, (3, 224, 224), np.uint8)
         return {"images": {"cam_high": picture}, "state": self._state, "prompt": PROMPT}
 
 
-def live(pipe, kind, seed, episodes):
+def live(pipe, kind, seed, episodes, most):
     """An environment's process: gives an observation and takes rows of actions, until its episodes are over."""
     environment = kind(seed)
     for _ in range(episodes):
-        seen, over, success = environment.reset(), False, False
+        environment.reset()
+        over, success, steps = False, False, 0
         while not over:
-            pipe.send(("observation", seen))
+            pipe.send(("observation", environment.observation()))
             for action in pipe.recv():
-                seen, over, success = environment.step(action)
+                over, success = environment.step(action)
+                steps += 1
+                over = over or steps == most
                 if over:
                     break
         pipe.send(("episode", success))
@@ -85,7 +92,10 @@ def live(pipe, kind, seed, episodes):
 def next_observation(pipe, results):
     """None: its episodes are over."""
     while True:
-        kind, value = pipe.recv()
+        try:
+            kind, value = pipe.recv()
+        except EOFError:
+            raise SystemExit("an environment's process has ended; what it said is above") from None
         if kind == "observation":
             return value
         if kind == "end":
@@ -107,13 +117,13 @@ def ask(policy, observations):
     return chunks
 
 
-def evaluate(policy, kind, environments, episodes, execute, seed):
+def evaluate(policy, kind, environments, episodes, execute, seed, most):
     """What the table says. A sample is an observation with its chunk."""
     spawn = multiprocessing.get_context("spawn")
     pipes, children, results, latencies, samples = [], [], [], [], 0
     for i in range(environments):
         ours, theirs = spawn.Pipe()
-        children.append(spawn.Process(target=live, args=(theirs, kind, seed + i, episodes), daemon=True))
+        children.append(spawn.Process(target=live, args=(theirs, kind, seed + i, episodes, most), daemon=True))
         children[-1].start()
         theirs.close()  # so that the end of a process is seen
         pipes.append(ours)
@@ -134,10 +144,11 @@ def evaluate(policy, kind, environments, episodes, execute, seed):
     seconds = time.monotonic() - began
     for child in children:
         child.join()
+    success = f"{100 * sum(results) / len(results):.1f} %" if kind is Aloha else "none: stub environments"
     return {
         "environments": environments,
-        "episodes": len(results),
-        "success": f"{100 * sum(results) / len(results):.1f} %" if kind is Aloha else "none: stub environments",
+        "episodes": len(results) if most is None else f"{len(results)}, of {most} steps at most",
+        "success": success,
         "messages": len(latencies),
         "samples": samples,
         "latency p50": f"{np.percentile(latencies, 50) * 1e3:.1f} ms a message",
@@ -153,20 +164,23 @@ def main():
     parser.add_argument("--api-key", help="of the server's token")
     parser.add_argument("--environments", type=int, default=64)
     parser.add_argument("--episodes", type=int, default=1, help="of each environment")
+    parser.add_argument("--max-steps", type=int, metavar="N",
+                        help="of an episode, which then ends without success (default: the simulator's, 300)")
     parser.add_argument("--execute", type=int, default=10, help="rows of a chunk that are executed before the next one")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stub", action="store_true", help="environments that need no simulator")
     options = parser.parse_args()
-    if min(options.environments, options.episodes, options.execute) < 1:
-        parser.error("--environments, --episodes and --execute are at least 1")
+    if min(options.environments, options.episodes, options.execute, options.max_steps or 1) < 1:
+        parser.error("--environments, --episodes, --execute and --max-steps are at least 1")
     from openpi_client.websocket_client_policy import WebsocketClientPolicy
 
     stub = options.stub or importlib.util.find_spec("gym_aloha") is None
     if stub and not options.stub:
         print("gym-aloha is not installed: stub environments, in which nothing can succeed")
     policy = WebsocketClientPolicy(options.host, options.port, options.api_key)
+    kind = Stub if stub else Aloha
     found = evaluate(
-        policy, Stub if stub else Aloha, options.environments, options.episodes, options.execute, options.seed
+        policy, kind, options.environments, options.episodes, options.execute, options.seed, options.max_steps
     )
     policy._ws.close()  # the client has no function for it, and websockets 11 waits for it before Python can end
     for name, value in found.items():
