@@ -28,10 +28,11 @@ class Aloha:
     def __init__(self, seed):
         import gym_aloha  # noqa: F401  it registers the task
         import gymnasium
+        from dm_control.rl.control import PhysicsError
         from openpi_client.image_tools import resize_with_pad
 
         self._env = gymnasium.make("gym_aloha/AlohaTransferCube-v0", obs_type="pixels_agent_pos")
-        self._seed, self._small = seed, resize_with_pad
+        self._seed, self._small, self._diverged = seed, resize_with_pad, PhysicsError
         physics, nothing = self._env.unwrapped._env.physics, np.zeros((480, 640, 3), np.uint8)
         self._draw = physics.render
         physics.render = lambda **of: nothing  # three cameras a step, of which the policy sees one a chunk
@@ -41,7 +42,10 @@ class Aloha:
         self._seed += 1000000
 
     def step(self, action):
-        self._seen, _, over, cut, info = self._env.step(action.astype(np.float32))
+        try:
+            self._seen, _, over, cut, info = self._env.step(action.astype(np.float32))
+        except self._diverged:  # MuJoCo's state is none any more; wild actions do that
+            return True, False
         return over or cut, bool(info["is_success"])
 
     def observation(self):
