@@ -174,14 +174,18 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stub", action="store_true", help="environments that need no simulator")
     options = parser.parse_args()
-    if min(options.environments, options.episodes, options.execute, options.max_steps or 1) < 1:
+    counts = options.environments, options.episodes, options.execute, options.max_steps
+    if any(count is not None and count < 1 for count in counts):
         parser.error("--environments, --episodes, --execute and --max-steps are at least 1")
     from openpi_client.websocket_client_policy import WebsocketClientPolicy
 
     stub = options.stub or importlib.util.find_spec("gym_aloha") is None
     if stub and not options.stub:
         print("gym-aloha is not installed: stub environments, in which nothing can succeed")
-    policy = WebsocketClientPolicy(options.host, options.port, options.api_key)
+    try:
+        policy = WebsocketClientPolicy(options.host, options.port, options.api_key)
+    except OSError as error:
+        parser.error(f"no policy server at {options.host}:{options.port}: {error}")
     kind = Stub if stub else Aloha
     found = evaluate(
         policy, kind, options.environments, options.episodes, options.execute, options.seed, options.max_steps
