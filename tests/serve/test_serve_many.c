@@ -304,17 +304,17 @@ static void ask_other_samples(int fd, int samples, const uint8_t *expected) {
     msgpack_sbuffer_write(&list, one.data, one.size);
     msgpack_sbuffer_write(&list, other.data, other.size);
     ask_broken(fd, &list, 2, 1, (size_t)samples * CHUNK, expected,
-               "\"openpi/samples\" of the request is 2, expected 3 as of the observations before it");
+               "\"openpi/samples\" of the request is 1, expected 2 as of the observations before it");
     msgpack_sbuffer_destroy(&list);
     msgpack_sbuffer_destroy(&one);
     msgpack_sbuffer_destroy(&other);
 }
 
-/* Three chunks of each of three observations, with the noises r, r+1 and r+2 of robot r, whatever the server
+/* Two chunks of each of three observations, with the noises r and r+1 of robot r, whatever the server
  * computes together; one observation that does not fit, or asks for another number. */
 static void observations_with_several_chunks(void **state) {
-    enum { MANY = 3, EACH = 3 };
-    static const char *const servers[] = {"", "--max-block 4", "--samples 3 --max-block 2 --kept-prefixes 0"};
+    enum { MANY = 3, EACH = 2 };
+    static const char *const servers[] = {"", "--samples 2 --max-block 4 --kept-prefixes 0"};
     static uint8_t plain_ones[MANY][MOST][CHUNK], expected[MANY][EACH][CHUNK], actions[CHUNK];
     (void)state;
     plain(MANY, plain_ones);
@@ -333,11 +333,11 @@ static void observations_with_several_chunks(void **state) {
         list = list_of(MANY, -1, EACH);
         char *other = NULL;                                    /* the last robot's "openpi/samples"        */
         for (size_t at = 0; at + 15 < list.size; at++)
-            if (!memcmp(list.data + at, "openpi/samples\xcb\x40\x08", 17)) other = list.data + at + 16;
+            if (!memcmp(list.data + at, "openpi/samples\xcb\x40\x00", 17)) other = list.data + at + 16;
         assert_non_null(other);
-        *other = 0;                                            /* the double 3 becomes 2                   */
+        *other = 8;                                            /* the double 2 becomes 3                   */
         ask_broken(fd, &list, MANY, MANY - 1, sizeof *expected, expected[0][0],
-                   "\"openpi/noise\" of the request is for 3 chunks, expected [2,horizon,32]");
+                   "\"openpi/noise\" of the request is for 2 chunks, expected [3,horizon,32]");
         ask_other_samples(fd, EACH, expected[0][0]);
         ask_actions(fd, 1, 1, 0, actions);
         assert_memory_equal(actions, plain_ones[1][1], CHUNK);
