@@ -24,8 +24,45 @@ static const op *op_named(const plan *plan, const char *name) {
 /* What runs on a Hopper card that has no table: tiles that were the fastest, timed alone, on an H200 or an
  * H100. The first is the exception: k shared by two blocks takes 8 % less there, which only a table
  * chooses. */
+typedef struct wanted_tile {
+    const char *op;
+    int rows, n, k;
+    const char *kernel;
+} wanted_tile;
+
+/* With weights of `type` for rows that become `input`. */
+static void expect_tiles(const char *path, const wanted_tile *wanted, size_t count, weight_type type,
+                         matrix_input input) {
+    static candidate choices[512];
+    openpi_engine *engine;
+    openpi_session *session;
+    reset();
+    assert_int_equal(open_engine(&engine, path, 0), OPENPI_OK);
+    assert_int_equal(open_session(engine, &session), OPENPI_OK);
+    for (size_t i = 0; i < count; i++) {
+        op one = *op_named(session->plan, wanted[i].op);
+        int residual = one.kind == OP_LINEAR_RESIDUAL, taken = -1;
+        row_set *rows = residual ? &one.linear_residual.rows : &one.norm_linear.rows;
+        matrix *weight = residual ? &one.linear_residual.weight : &one.norm_linear.weight;
+        rows->capacity = wanted[i].rows;
+        weight->n = wanted[i].n;
+        weight->k = wanted[i].k;
+        weight->type = type;
+        weight->input = input;
+        int all = backend_cuda.candidates(engine->device, &one, choices, 512);
+        for (int c = 0; c < all; c++)
+            if (choices[c].heuristic) taken = c;
+        assert_true(taken >= 0);
+        if (strncmp(choices[taken].name, wanted[i].kernel, strlen(wanted[i].kernel)))
+            fail_msg("%s of %d rows takes %s, expected %s", wanted[i].op, wanted[i].rows, choices[taken].name,
+                     wanted[i].kernel);
+    }
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+}
+
 static void test_tiles_without_a_table(void **state) {
-    static const struct { const char *op; int rows, n, k; const char *kernel; } wanted[] = {
+    static const wanted_tile wanted[] = {
         {"prefix.down", 788, 2048, 16384, "hopper_64x200_transposed"},      /* one wave of blocks          */
         {"prefix.down", 968, 2048, 16384, "hopper_128x128_parts x1"},
         {"prefix.down", 1576, 2048, 16384, "hopper_128x200_parts x1"},
@@ -40,31 +77,22 @@ static void test_tiles_without_a_table(void **state) {
         {"vision.qkv", 768, 3456, 1152, "hopper_160x128, "},
         {"vision.qkv", 49152, 3456, 1152, "hopper_128x192_pingpong, "},     /* 670 µs, 256x128 833         */
     };
-    static candidate choices[512];
-    openpi_engine *engine;
-    openpi_session *session;
     (void)state;
-    reset();
-    assert_int_equal(open_engine(&engine, "hopper", 0), OPENPI_OK);
-    assert_int_equal(open_session(engine, &session), OPENPI_OK);
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        op one = *op_named(session->plan, wanted[i].op);
-        int residual = one.kind == OP_LINEAR_RESIDUAL, taken = -1;
-        row_set *rows = residual ? &one.linear_residual.rows : &one.norm_linear.rows;
-        matrix *weight = residual ? &one.linear_residual.weight : &one.norm_linear.weight;
-        rows->capacity = wanted[i].rows;
-        weight->n = wanted[i].n;
-        weight->k = wanted[i].k;
-        int count = backend_cuda.candidates(engine->device, &one, choices, 512);
-        for (int c = 0; c < count; c++)
-            if (choices[c].heuristic) taken = c;
-        assert_true(taken >= 0);
-        if (strncmp(choices[taken].name, wanted[i].kernel, strlen(wanted[i].kernel)))
-            fail_msg("%s of %d rows takes %s, expected %s", wanted[i].op, wanted[i].rows, choices[taken].name,
-                     wanted[i].kernel);
-    }
-    openpi_session_close(session);
-    openpi_engine_close(engine);
+    expect_tiles("hopper", wanted, sizeof wanted / sizeof *wanted, WEIGHT_BF16, INPUT_ACT);
+}
+
+/* Rows of 8 bits: wgmma for many, and the portable kernels for few and on other chips. */
+static void test_int8_tiles(void **state) {
+    static const wanted_tile hopper[] = {
+        {"prefix.gate_up", 788, 32768, 2048, "hopper_int8_128x208_gated"},  /* 82 µs, the others 83 to 96 */
+        {"prefix.gate_up", 276, 32768, 2048, "hopper_int8_128x144_gated"},
+        {"prefix.down", 788, 2048, 16384, "hopper_int8_128x208_parts x2"},  /* 67 µs, the others 84 to 86 */
+        {"prefix.down", 276, 2048, 16384, "hopper_int8_128x144_parts x3"},
+        {"prefix.down", 64, 2048, 16384, "gemm_mma_int8_"},
+    }, portable[] = {{"prefix.gate_up", 788, 32768, 2048, "gemm_mma_int8_"}};
+    (void)state;
+    expect_tiles("hopper", hopper, sizeof hopper / sizeof *hopper, WEIGHT_INT8_ROW, INPUT_INT8);
+    expect_tiles("portable", portable, 1, WEIGHT_INT8_ROW, INPUT_INT8);
 }
 
 static void test_paths(void **state) {
@@ -76,6 +104,16 @@ static void test_paths(void **state) {
     assert_int_equal(fake.alive, 0);
 }
 
+/* Makes the op's weights such for rows of 8 bits; 0: it cannot have them. */
+static int with_int8_rows(op *op) {
+    matrix *list[OP_MATRICES];
+    if (op->kind != OP_NORM_LINEAR && op->kind != OP_LINEAR_RESIDUAL && op->kind != OP_NORM_QKV) return 0;
+    op_matrices(op, list);
+    list[0]->type = WEIGHT_INT8_ROW;
+    list[0]->input = INPUT_INT8;
+    return 1;
+}
+
 /* Every choice of every op of a plan stays within what a chip allows (the fake launch looks), under a name of
  * its own; one is the rule's. */
 static void test_every_choice(void **state) {
@@ -83,12 +121,14 @@ static void test_every_choice(void **state) {
     openpi_engine *engine;
     openpi_session *session;
     (void)state;
-    for (int hopper = 0; hopper < 2; hopper++) {
+    for (int kind = 0; kind < 4; kind++) {
+        const int hopper = kind & 1, eight_bits = kind >> 1;
         reset();
         assert_int_equal(open_engine(&engine, hopper ? "hopper" : "portable", 0), OPENPI_OK);
         assert_int_equal(open_session(engine, &session), OPENPI_OK);
         for (int i = 0; i < session->plan->count; i++) {
             op one = session->plan->ops[i];
+            if (eight_bits && !with_int8_rows(&one)) continue;
             int count = backend_cuda.candidates(engine->device, &one, choices, 512), rules = 0, others = 0;
             uint64_t first = 0;
             assert_true(count <= 256);
@@ -287,6 +327,7 @@ static void test_kernels_of_the_shipped_tables(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tiles_without_a_table),
+        cmocka_unit_test(test_int8_tiles),
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_every_choice),
         cmocka_unit_test(test_choices_before_memory),

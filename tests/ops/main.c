@@ -375,13 +375,21 @@ static void check_shape(const options *o, const op_shape *shape, level *all, poo
         }
 }
 
-/* A shape at its full size, on the GPU. */
+/* Whether an op's product may have rows of 8 bits. */
+static int may_have_int8_rows(op_kind kind) {
+    return kind == OP_NORM_LINEAR || kind == OP_LINEAR_RESIDUAL || kind == OP_NORM_QKV;
+}
+
+/* A shape at its full size, on the GPU: with weights of bf16 and, where it may have them, rows of 8 bits. */
 static void check_whole(const options *o, const op_shape *shape, level *all, pool *pool, dice *r) {
     double row = work_of(shape) / shape->rows;
     int checked = row * shape->rows <= whole_budget ? shape->rows : (int)(whole_budget / row);
     if (o->shrunk || !chosen(o, shape) || (!all[WHOLE_LEVELS].many && !all[LEVELS - 1].many)) return;
-    check_one(o, shape, DTYPE_BF16, WEIGHT_BF16, all + WHOLE_LEVELS, all + LEVELS, checked < 3 ? 3 : checked,
-              pool, r);
+    checked = checked < 3 ? 3 : checked;
+    check_one(o, shape, DTYPE_BF16, WEIGHT_BF16, all + WHOLE_LEVELS, all + LEVELS, checked, pool, r);
+    if (may_have_int8_rows(shape->kind))
+        check_one(o, shape, DTYPE_BF16, WEIGHT_INT8_ROW, all + WHOLE_LEVELS, all + LEVELS, checked, pool,
+                  r);
 }
 
 static int check_functions(const options *o, level *all) {

@@ -2,19 +2,11 @@
  * can do is in the kernel's head. */
 #include <string.h>
 
-#include "backend/gpu/cuda/vendor.h"
-
-enum { STORE_ROWS, STORE_TRANSPOSED, STORE_GATED, STORE_PLAIN };
-
-typedef struct tile {
-    gpu_kernel kernel;
-    int columns, rows, consumers, stages, store, residual;
-    int parts;                             /* most blocks of a cluster that share k; 0: not made for it     */
-} tile;
+#include "backend/gpu/cuda/product/gemm_hopper.h"
 
 /* The heuristic takes the last three for residuals only, and never shares k: where that wins, a table
  * says so. */
-static const tile tiles[] = {
+static const hopper_tile tiles[] = {
     {{"hopper_160x128", 1, 0}, 160, 128, 2, 6, STORE_ROWS, 0, 0},
     {{"hopper_200x128", 1, 0}, 200, 128, 2, 5, STORE_ROWS, 0, 0},
     {{"hopper_256x128", 1, 0}, 256, 128, 2, 4, STORE_ROWS, 0, 0},
@@ -34,9 +26,7 @@ static const tile tiles[] = {
 };
 enum { TILES = sizeof tiles / sizeof *tiles, MOST_PARTS = 8 };
 
-static int is_pingpong(const tile *t) { return t->store == STORE_GATED || t->store == STORE_PLAIN; }
-
-static int gemm_hopper_legal(const tile *t, const gpu_linear *p) {
+int hopper_tile_legal(const hopper_tile *t, const gpu_linear *p) {
     const gpu_epilogue *e = &p->epilogue;
     if (e->f32 || e->x_t || e->split || e->to.group) return 0;
     switch (e->kind) {
@@ -50,7 +40,7 @@ static int gemm_hopper_legal(const tile *t, const gpu_linear *p) {
     return t->store != STORE_GATED && e->n % 8 == 0;
 }
 
-static int waves_of(const gpu_device *device, const tile *t, int rows, const gpu_linear *p) {
+static int waves_of(const gpu_device *device, const hopper_tile *t, int rows, const gpu_linear *p) {
     return ceil_div(ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns),
                     gpu_multiprocessors(device));
 }
@@ -64,7 +54,8 @@ static int waves_of(const gpu_device *device, const tile *t, int rows, const gpu
  *
  * Tried on the shapes that tune/ has times of: what is chosen takes 1.2 % longer than the best, in the mean
  * (docs/speed/products.md, T19). */
-static double gemm_hopper_cost(const gpu_device *device, const tile *t, int rows, const gpu_linear *p) {
+static double gemm_hopper_cost(const gpu_device *device, const hopper_tile *t, int rows,
+                               const gpu_linear *p) {
     int waves = waves_of(device, t, rows, p), k = p->k_blocks * GPU_ATOM_K;
     double multiply = (double)t->columns * t->rows * k / 2048,
            move = (double)(t->columns + t->rows) * 2 * k / 72;
@@ -76,20 +67,24 @@ static double gemm_hopper_cost(const gpu_device *device, const tile *t, int rows
     return waves * ((multiply > move ? multiply : move) * alone + store);
 }
 
-static size_t gemm_hopper_shared_of(const tile *t) {
-    size_t stage = (size_t)t->columns / 8 * cuda_atom_of(GPU_WEIGHT_BF16).bytes + (size_t)t->rows * 128,
-           after = t->residual ? (size_t)t->columns * (size_t)t->rows * sizeof(bf16) : 0;
-    if (is_pingpong(t)) after = (size_t)t->consumers * (size_t)t->rows * 128;
-    return (size_t)t->stages * (stage + 16) + 16 + after +
-           (is_pingpong(t) ? 0 : 2 * (size_t)t->columns * sizeof(float));
+size_t hopper_tile_shared(const hopper_tile *t, int scaled) {
+    size_t stage = (size_t)t->columns / 8 * GPU_ATOM_BYTES + (size_t)t->rows * 128,
+           after = t->residual ? (size_t)t->columns * (size_t)t->rows * sizeof(bf16) : 0,
+           scales = scaled ? (size_t)(t->columns + t->rows) * sizeof(float) : 0;
+    if (hopper_pingpong(t)) {
+        after = (size_t)t->consumers * (size_t)t->rows * 128;
+        scales *= (size_t)t->consumers;
+    }
+    return (size_t)t->stages * (stage + 16) + 16 + after + scales +
+           (hopper_pingpong(t) ? 0 : 2 * (size_t)t->columns * sizeof(float));
 }
 
 /* The heuristic's tile: the first of the lowest cost. */
-static const tile *gemm_hopper_usual_tile(const gpu_device *device, int rows, const gpu_linear *p) {
-    const tile *best = NULL;
+static const hopper_tile *gemm_hopper_usual_tile(const gpu_device *device, int rows, const gpu_linear *p) {
+    const hopper_tile *best = NULL;
     double least_cost = 0;
     for (int i = 0; i < TILES; i++) {
-        if (!gemm_hopper_legal(&tiles[i], p) ||
+        if (!hopper_tile_legal(&tiles[i], p) ||
             (tiles[i].parts && p->epilogue.kind != GPU_EPILOGUE_RESIDUAL))
             continue;
         if (tiles[i].store == STORE_PLAIN && waves_of(device, &tiles[i], rows, p) < 3) continue;
@@ -104,10 +99,10 @@ static const tile *gemm_hopper_usual_tile(const gpu_device *device, int rows, co
 /* With `norm` rows a block of a norm that goes first, 0: there is none. */
 static void gemm_hopper_add(const gpu_device *device, const gpu_task *task, gpu_choices *to, int norm) {
     const gpu_linear *p = &task->product;
-    const tile *usual = gemm_hopper_usual_tile(device, task->rows, p);
+    const hopper_tile *usual = gemm_hopper_usual_tile(device, task->rows, p);
     for (int i = 0; i < TILES; i++) {
-        const tile *t = &tiles[i];
-        if (!gemm_hopper_legal(t, p) || gemm_hopper_shared_of(t) > gpu_shared_bytes(device)) continue;
+        const hopper_tile *t = &tiles[i];
+        if (!hopper_tile_legal(t, p) || hopper_tile_shared(t, 0) > gpu_shared_bytes(device)) continue;
         gpu_choice choice = {.rank = t == usual ? gpu_usual(norm, RANK_GEMM_HOPPER) : GPU_RANK_NEVER,
                              .kernel = i,
                              .norm = norm};
@@ -127,34 +122,41 @@ static void gemm_hopper_list(const gpu_device *device, const gpu_task *task, gpu
     }
 }
 
-/* Whole atoms of W; boxes of x, which the copy swizzles; outputs that a residual adds to. */
-static void gemm_hopper_make_maps(gpu_issue *issue, gpu_hopper *h, const tile *t, int rows) {
+/* Whole atoms of W; boxes of x, 128 bytes of k each, which the copy swizzles; outputs that a residual adds
+ * to. */
+static void gemm_hopper_make_maps(gpu_issue *issue, gpu_hopper *h, const hopper_tile *t, int rows,
+                                  int element) {
     const gpu_linear *p = &h->linear;
-    const uint64_t capacity = (uint64_t)rows, n = (uint64_t)p->epilogue.n, ldx = (uint64_t)p->ldx;
+    const uint64_t capacity = (uint64_t)rows, n = (uint64_t)p->epilogue.n,
+                   row = (uint64_t)p->ldx * (uint64_t)element;
     cuda_map_weights(issue, &h->weights, p->weights, (unsigned)t->columns / 8);
-    cuda_make_map(issue, &h->x, 1, 2, p->x, (uint64_t[]){ldx, capacity}, (uint64_t[]){ldx * sizeof(bf16)},
+    cuda_make_map(issue, &h->x, 1, 2, p->x, (uint64_t[]){row / sizeof(bf16), capacity}, (uint64_t[]){row},
                   (unsigned[]){GPU_ATOM_K, (unsigned)t->rows});
     if (t->residual && p->epilogue.kind == GPU_EPILOGUE_RESIDUAL)
         cuda_make_map(issue, &h->residual, 0, 2, p->epilogue.out, (uint64_t[]){n, capacity},
                       (uint64_t[]){n * sizeof(bf16)}, (unsigned[]){64, (unsigned)t->rows});
 }
 
-static void gemm_hopper_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
-    const tile *t = &tiles[choice->kernel];
-    int blocks = ceil_div(task->rows, t->rows) * ceil_div(task->product.weights.columns, t->columns),
-        multiprocessors = gpu_multiprocessors(gpu_device_of(issue)),
-        parts = choice->count ? choice->count : 1;
-    gpu_hopper h;
+void hopper_tile_emit(gpu_issue *issue, const hopper_tile *t, int kernel, int rows, int parts, int scaled,
+                      const gpu_linear *p, gpu_hopper *h, const void *arguments, size_t bytes) {
+    int blocks = ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns),
+        multiprocessors = gpu_multiprocessors(gpu_device_of(issue));
     if (!gpu_emitting(issue)) return;
-    memset(&h, 0, sizeof h);
-    h.linear = task->product;
-    gemm_hopper_make_maps(issue, &h, t, task->rows);
-    gpu_grid grid = {.x = is_pingpong(t) && blocks > multiprocessors ? multiprocessors : blocks * parts,
+    h->linear = *p;
+    gemm_hopper_make_maps(issue, h, t, rows, scaled ? 1 : (int)sizeof(bf16));
+    gpu_grid grid = {.x = hopper_pingpong(t) && blocks > multiprocessors ? multiprocessors : blocks * parts,
                      .y = 1,
                      .threads = (t->consumers + 1) * 128,
-                     .shared = gemm_hopper_shared_of(t),
+                     .shared = hopper_tile_shared(t, scaled),
                      .cluster = parts};
-    gpu_emit(issue, choice->kernel, grid, &h, sizeof h);
+    gpu_emit(issue, kernel, grid, arguments, bytes);
+}
+
+static void gemm_hopper_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+    gpu_hopper h;
+    memset(&h, 0, sizeof h);
+    hopper_tile_emit(issue, &tiles[choice->kernel], choice->kernel, task->rows,
+                     choice->count ? choice->count : 1, 0, &task->product, &h, &h, sizeof h);
 }
 
 const gpu_family gpu_family_gemm_hopper = {

@@ -30,8 +30,8 @@
 
 #include "backend/gpu/cuda/bounds.cuh"
 #include "backend/gpu/kernels/linear_parts.h"
-#include "channels.cuh"
 #include "pairs.cuh"
+#include "scales.cuh"
 
 /* What is multiplied: an element of x, the k of an atom (128 bytes), the sums, a pair of them, the matrix
  * instruction. SCALED: sums become outputs by a scale of the row and one of the column. */
@@ -256,17 +256,6 @@ DEV int plain_gated(const gpu_epilogue &e, int columns) {
 }
 
 /* ---- scales -------------------------------------------------------------------------------------------- */
-
-/* The scale of a packed column; 0: the column pads. */
-DEV float channel_scale(const gpu_linear &p, int column) {
-    const int row = channel_row(p.epilogue, column);
-    return row < 0 ? 0 : __ldg(p.weights.scales + row);
-}
-
-/* As ops.h has it: in fp32, in this order, nothing fused. */
-DEV float scaled(int sum, float row, float column) {
-    return __fmul_rn(__int2float_rn(sum), __fmul_rn(row, column));
-}
 
 /* From integers to numbers; `rows`, `columns`: the scales of the warp's. */
 template <class T>

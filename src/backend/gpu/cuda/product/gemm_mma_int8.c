@@ -1,15 +1,14 @@
 /* gemm_mma_int8.cu: products of 8-bit integers on any tensor core, behind a kernel that makes rows into them
  * and takes the norm, where there is one. */
 #include "backend/gpu/cuda/product/gemm_mma.h"
-#include "backend/gpu/cuda/product/int8.h"
+#include "backend/gpu/cuda/product/int8_rows.h"
 
 #define TILE(rows, columns, ...) \
     GEMM_TILE("gemm_mma_int8_" #rows "_" #columns, 1, sizeof(float), rows, columns, __VA_ARGS__)
 #define TILE_HALF(rows, columns, ...) \
     GEMM_TILE("gemm_mma_int8_" #rows "_" #columns "_half", 2, sizeof(float), rows, columns, __VA_ARGS__)
 
-enum { SMALL = 4, TILES = 10, JOIN = TILES, ROWS_NORM, ROWS_PLAIN, ROWS_ANY, PACK };
-enum { ROWS_THREADS = 256, NORM_K = 2048, PLAIN_K = 16384 };
+enum { SMALL = 4, TILES = 10, JOIN = TILES, ROWS, PACK = ROWS + INT8_ROWS_KERNELS };
 
 /* Costs are gemm_mma's: an atom of k has the same bytes, and twice the products in the same time. */
 static const gemm_tile kernels[] = {
@@ -24,9 +23,7 @@ static const gemm_tile kernels[] = {
     TILE_HALF(160, 128, 256, 5, 1, 146),
     TILE_HALF(64, 64, 128, 4, 3, 186),
     [JOIN] = {.kernel = {"gemm_mma_int8_join", 1, 0}},
-    [ROWS_NORM] = {.kernel = {"int8_rows_norm", 1, 0}},
-    [ROWS_PLAIN] = {.kernel = {"int8_rows_plain", 1, 0}},
-    [ROWS_ANY] = {.kernel = {"int8_rows", 1, 0}},
+    INT8_ROWS_TABLE(.kernel, ROWS),
     [PACK] = {.kernel = {"pack_raw_int8", 1, 0}},
 };
 
@@ -44,42 +41,10 @@ static void gemm_mma_int8_list(const gpu_device *device, const gpu_task *task, g
                  (gpu_choice){.rank = RANK_GEMM_MMA}, to);
 }
 
-/* Rows of x as codes, in the work block. */
-static gpu_int8_rows rows_of(gpu_issue *issue, const gpu_linear *p) {
-    gpu_int8_rows rows = {.pitch = ceil_div(p->ldx, 16) * 16};
-    rows.norm = (gpu_norm){.count = p->count,
-                           .x = p->x,
-                           .from = p->from,
-                           .f32 = p->x_type == GPU_X_F32,
-                           .k = p->ldx,
-                           .kind = p->norm,
-                           .weight = p->norm_weight,
-                           .bias = p->norm_bias,
-                           .known = p->epilogue.known,
-                           .eps = p->eps,
-                           .out = gpu_work_take(issue, (size_t)p->capacity * (size_t)rows.pitch)};
-    rows.scales = gpu_work_take(issue, (size_t)p->capacity * sizeof *rows.scales);
-    return rows;
-}
-
-static int rows_kernel(const gpu_norm *p) {
-    if (p->f32 || p->k % 8) return ROWS_ANY;
-    if (p->k <= NORM_K) return ROWS_NORM;
-    return p->kind == GPU_NORM_NONE && p->k <= PLAIN_K ? ROWS_PLAIN : ROWS_ANY;
-}
-
 static void launch_product(gpu_issue *issue, const gpu_task *task, const gpu_choice *choice) {
     const gemm_numbers int8 = int8_of(gpu_device_of(issue));
-    const gpu_int8_rows rows = rows_of(issue, &task->product);
-    gpu_int8_product a = {.product.linear = task->product, .scales = rows.scales};
-    gpu_linear *p = &a.product.linear;
-    p->x_type = GPU_X_INT8;
-    p->x = rows.norm.out;
-    p->ldx = rows.pitch;
-    p->norm = GPU_NORM_NONE;
-    p->from = (gpu_row_map){0};
-    gpu_emit(issue, rows_kernel(&rows.norm), (gpu_grid){.x = task->rows, .y = 1, .threads = ROWS_THREADS},
-             &rows, sizeof rows);
+    gpu_int8_product a = {.product.linear = task->product};
+    a.scales = cuda_int8_rows(issue, ROWS, task->rows, &a.product.linear);
     gemm_mma_emit(issue, &int8, task->rows, choice, &a.product, &a, sizeof a);
 }
 
