@@ -308,6 +308,7 @@ static openpi_engine *open_engine(const char *path, const char *adapter, int wit
     options.dtype = dtype;
     options.adapter = adapter;
     options.without_lora = without_lora;
+    options.device = getenv("OPENPI_TEST_DEVICE");
     options.threads = 2;
     must(openpi_engine_open(path, &options, &engine, &error));
     return engine;
@@ -422,6 +423,7 @@ static void synthetic(void **state) {
     set_up("odd:pi05:6");
     make_three();
     options.synthetic = &it.model;
+    options.device = getenv("OPENPI_TEST_DEVICE");
     options.threads = 2;
     must(openpi_engine_open(NULL, &options, &engine, &error));
     swap_on(engine, OPENPI_BF16, three);

@@ -53,7 +53,8 @@ static inline void mixed_make(mixed *m, int trained) {
     }
 }
 
-/* On the processor, of sizes for the scalar reference. NULL where this machine lacks the level `isa`. */
+/* Sizes for the scalar reference. On the processor; without a level `isa` on the device OPENPI_TEST_DEVICE
+ * (environment of the test program only). NULL where this machine lacks the level. */
 static inline openpi_engine *mixed_engine(const char *model, const char *isa, openpi_dtype dtype,
                                           int max_delay) {
     static const char small[] =
@@ -69,6 +70,7 @@ static inline openpi_engine *mixed_engine(const char *model, const char *isa, op
     options.synthetic = &synthetic;
     options.isa = isa;
     options.dtype = dtype;
+    options.device = isa ? NULL : getenv("OPENPI_TEST_DEVICE");
     options.threads = 2;
     openpi_status status = openpi_engine_open(NULL, &options, &engine, &why);
     if (status == OPENPI_NO_DEVICE || status == OPENPI_UNSUPPORTED) return NULL;
