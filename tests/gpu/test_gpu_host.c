@@ -129,6 +129,7 @@ static void test_two_sessions(void **state) {
             assert_ptr_equal(fake.streams[5 + i], second);
         }
         if (p == WHOLE_DEVICE) assert_ptr_equal(first, second);
+        if (p == WHOLE_DEVICE) assert_ptr_equal(first, device->calls);
         else assert_ptr_not_equal(first, second);
         atomic_store(&device->whole_device_recordings, 0);
         openpi_session_close(outer);
@@ -155,6 +156,40 @@ static void test_bytes(void **state) {
     openpi_session_close(session);
     assert_int_equal(fake.memory, engine->model->bytes);
     openpi_engine_close(engine);
+}
+
+/* The place of the last wait for the stream among the first `count` calls; -1: none. */
+static int last_wait(const void *stream, int count) {
+    int last = -1;
+    for (int i = 0; i < count; i++)
+        if (!strcmp(fake.log[i], "stream_wait") && fake.streams[i] == stream) last = i;
+    return last;
+}
+
+/* Op by op, too, a call runs on the stream of all calls, behind what was uploaded for it. */
+static void test_calls_take_turns(void **state) {
+    openpi_engine *engine;
+    openpi_session *session;
+    (void)state;
+    reset();
+    assert_int_equal(open_engine(&engine, "portable", 1), OPENPI_OK);
+    assert_int_equal(open_session(engine, &session), OPENPI_OK);
+    gpu_device *device = (gpu_device *)engine->device;
+    fake.calls = 0;
+    assert_int_equal(infer(session, NULL), OPENPI_OK);
+    assert_int_equal(last_wait(device->calls, fake.calls), -1);
+    atomic_store(&device->whole_device_recordings, 1);
+    fake.calls = 0;
+    assert_int_equal(infer(session, NULL), OPENPI_OK);
+    int launch = 0;
+    while (launch < fake.calls && strcmp(fake.log[launch], "launch")) launch++;
+    assert_in_range(launch, 1, fake.calls - 1);
+    assert_true(last_wait(device->stream, launch) >= 0);
+    assert_true(last_wait(device->calls, fake.calls) > launch);
+    atomic_store(&device->whole_device_recordings, 0);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    assert_int_equal(fake.alive, 0);
 }
 
 /* A driver that cannot capture: the session opens, says why, and runs op by op. So it does when asked. */
@@ -344,6 +379,7 @@ int main(void) {
         cmocka_unit_test(test_fork),
         cmocka_unit_test(test_two_sessions),
         cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_calls_take_turns),
         cmocka_unit_test(test_without_a_graph),
         cmocka_unit_test(test_timed_recording),
         cmocka_unit_test(test_pairs),

@@ -229,6 +229,7 @@ void gpu_close(device *device) {
     if (self->context) {
         driver->enter(driver, self->context);
         if (self->stream) driver->stream_wait(driver, self->stream);
+        if (self->calls) driver->stream_wait(driver, self->calls);
         for (int i = 0; i < GPU_SLOTS; i++) {
             if (self->slots[i].event) driver->event_destroy(driver, self->slots[i].event);
             if (self->slots[i].memory) driver->release_host(driver, self->slots[i].memory);
@@ -237,6 +238,7 @@ void gpu_close(device *device) {
             if (self->events[i]) driver->event_destroy(driver, self->events[i]);
         unload(self);
         if (self->stream) driver->stream_destroy(driver, self->stream);
+        if (self->calls) driver->stream_destroy(driver, self->calls);
         driver->enter(driver, NULL);
         driver->context_close(driver, self->ordinal);
     }
@@ -295,6 +297,7 @@ static int start(gpu_device *self, const char **doing) {
     }
     if ((code = driver->enter(driver, self->context))) return code;
     if ((code = driver->stream_create(driver, &self->stream))) return code;
+    if ((code = driver->stream_create(driver, &self->calls))) return code;
     for (int i = 0; i <= OPENPI_STAGES; i++)
         if ((code = driver->event_create(driver, &self->events[i]))) return code;
     if ((code = load_modules(self, doing))) return code;

@@ -36,12 +36,13 @@ struct gpu_device {
     int overlap;                           /* kernels may start before the one before has ended             */
     void *context;
     void *stream; /* loading, clearing and op-by-op runs; recordings have their own */
+    void *calls;                           /* all calls, while a recording needs the device for itself      */
     gpu_loaded *loaded;                    /* one a module                                                  */
     int loaded_count;
     void *events[OPENPI_STAGES + 1];       /* of run                                                        */
     pthread_mutex_t running;               /* one op-by-op run at a time                                    */
     atomic_int whole_device_recordings;    /* that need the device for themselves: while there are any, all
-                                              calls share `stream`                                          */
+                                              calls share `calls`                                           */
 
     /* Once a driver call has failed on the device, nothing on it can be trusted: every later call says
      * this. */

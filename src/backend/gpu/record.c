@@ -2,7 +2,7 @@
  *
  * Both are one walk over the ops with an event before every stage. A recording keeps the stream that it
  * was captured on: its replays and a call's copies run there, so that sessions do not wait for each other
- * (but see replay_stream). A timed recording has an event after every launch too, so that an instrument
+ * (but see stream_of_calls). A timed recording has an event after every launch too, so that an instrument
  * sees each of them where it really runs, inside a replay; launches then wait for each other, which is why
  * its replay is slower than the plain one.
  *
@@ -76,14 +76,23 @@ static int read_stages(gpu_device *self, void **events, const openpi_stage *stag
 
 /* ---- now -------------------------------------------------------------------------------------------- */
 
+/* While any recording needs the device for itself, all sessions share one stream: calls then run in the
+ * order in which they came, and none waits for the device to be empty while another session's calls follow
+ * each other. Weights on their way to the device do not wait for calls. */
+static void *stream_of_calls(gpu_device *self, void *own) {
+    return atomic_load(&self->whole_device_recordings) ? self->calls : own;
+}
+
 static openpi_status run_now(gpu_device *self, const op_list *list, void *work, double *stage_ms,
                              openpi_error *error) {
+    void *stream = stream_of_calls(self, self->stream);
     gpu_issue issue = {
-        .device = self, .purpose = GPU_LAUNCH, .work = {.memory = work}, .emit = {.stream = self->stream}};
+        .device = self, .purpose = GPU_LAUNCH, .work = {.memory = work}, .emit = {.stream = stream}};
     stage_events e = {.events = stage_ms ? self->events : NULL};
+    if (stream != self->stream) GPU(stream_wait, "waiting for uploads", self->stream);
     int code = issue_all(&issue, list, &e);
     if (code) return gpu_fail(self, code, "launching kernels", error);
-    GPU(stream_wait, "running kernels", self->stream);
+    GPU(stream_wait, "running kernels", stream);
     code = stage_ms ? read_stages(self, self->events, e.stages, e.count, stage_ms) : 0;
     return code ? gpu_fail(self, code, "reading the stages' times", error) : OPENPI_OK;
 }
@@ -195,17 +204,10 @@ openpi_status gpu_record_timed(device *device, op_list list, void *work, struct 
     return record((gpu_device *)device, &list, work, 1, out, error);
 }
 
-/* While any recording needs the device for itself, all sessions share one stream: calls then run in the
- * order in which they came, and none waits for the device to be empty while another session's calls follow
- * each other. */
-static void *replay_stream(gpu_device *self, const struct recording *r) {
-    return atomic_load(&self->whole_device_recordings) ? self->stream : r->stream;
-}
-
 openpi_status gpu_replay(device *device, struct recording *r, const device_copy *up, int up_count,
                          const device_copy *down, double *stage_ms, openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
-    void *stream = replay_stream(self, r);
+    void *stream = stream_of_calls(self, r->stream);
     TRY(gpu_enter(self, error));
     if (!up) GPU(stream_wait, "waiting for uploads", self->stream);
     for (int i = 0; i < up_count; i++)
