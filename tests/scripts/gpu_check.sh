@@ -20,7 +20,10 @@ cat >"$box/build/openpi" <<'END'
 END
 printf '#!/bin/bash\n' >"$box/build/tests/openpi_ops"
 printf '#!/bin/bash\nexit 77\n' >"$box/build/tests/test_gpu_none"
-printf '#!/bin/bash\n' >"$box/build/tests/test_gpu_memory"
+printf '#!/bin/bash\n' | tee "$box/build/tests/test_gpu_engine" >"$box/build/tests/test_gpu_memory"
+for name in test_update test_update_adapter test_parts; do
+    printf '#!/bin/bash\n[ "$OPENPI_TEST_DEVICE" = cuda:0 ]\n' >"$box/build/tests/$name"
+done
 chmod +x "$box"/bin/* "$box/build/openpi" "$box"/build/tests/*
 export PATH=$box/bin:$PATH
 check() { "$SOURCE/tools/gpu-check" "$box/build" "$out" "$@" >"$box/log" 2>&1; }
@@ -29,12 +32,13 @@ said() { grep -q "^| $1 | $2" "$page" || fail "the page does not say that $1 $2"
 check ops+tests || fail "two parts that pass end with $?"
 said ops passed
 said test_gpu_none skipped
+said test_update passed
 grep -q test_gpu_memory "$page" && fail "memory is counted beside other parts"
 check memory || fail "the part memory ends with $?"
 said test_gpu_memory passed
 said test_gpu_memory-portable passed
 check cards || fail "the part cards ends with $?"
-for name in ops-as-rtx4090 verify-as-a100-f32 bench-as-rtx4090-110 profile-as-a100; do said $name passed; done
+for name in ops-as-rtx4090 engine-as-a100 verify-as-a100-f32 bench-as-rtx4090-110 profile-as-a100; do said $name passed; done
 check verify && fail "a golden that fails ends with 0"
 said verify-hopper-bf16 passed
 said verify-hopper-f32-no-graph FAILED
