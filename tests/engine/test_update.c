@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "calls_beside.h"
 #include "openpi_internal.h"
 #include "parts_of_calls.h"
 #include "scratch.h"
@@ -232,30 +233,6 @@ static void from_a_file(void **state) {
 }
 
 /* ---- calls beside updates --------------------------------------------------------------------------- */
-
-typedef struct beside {
-    openpi_session *session;
-    const mixed *m;
-    const float *want[2];
-    atomic_int over, calls, seen[2], wrong;
-} beside;
-
-/* Each call has the weights of one of the two models. */
-static void *call_again(void *user) {
-    beside *b = user;
-    while (!atomic_load(&b->over)) {
-        float got[MIXED_ONE];
-        openpi_error why = OPENPI_ERROR_INIT;
-        int which = -1;
-        if (!openpi_session_run(b->session, b->m->samples + 1, 1, b->m->noise, got, NULL, &why))
-            for (int i = 0; i < 2; i++)
-                if (!memcmp(got, b->want[i], sizeof got)) which = i;
-        if (which < 0) atomic_store(&b->wrong, 1);
-        else atomic_fetch_add(&b->seen[which], 1);
-        atomic_fetch_add(&b->calls, 1);
-    }
-    return NULL;
-}
 
 static void no_call_sees_half_an_update(void **state) {
     enum { UPDATES = 12 };

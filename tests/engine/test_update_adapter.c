@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 
 #include "adapter_write.h"
+#include "calls_beside.h"
 #include "checkpoint/open.h"
 #include "openpi_internal.h"
 #include "orbax_write.h"
@@ -629,36 +630,15 @@ static void all_or_none(void **state) {
 
 /* ---- calls beside swaps ----------------------------------------------------------------------------- */
 
-typedef struct beside {
-    openpi_session *session;
-    float want[2][MIXED_ONE];
-    atomic_int over, seen[2], wrong;
-} beside;
-
-static void *call_again(void *user) {
-    beside *b = user;
-    while (!atomic_load(&b->over)) {
-        float got[MIXED_ONE];
-        openpi_error why = OPENPI_ERROR_INIT;
-        int which = -1;
-        if (!openpi_session_run(b->session, it.m.samples + 1, 1, it.m.noise, got, NULL, &why))
-            for (int i = 0; i < 2; i++)
-                if (!memcmp(got, b->want[i], sizeof got)) which = i;
-        if (which < 0) atomic_store(&b->wrong, 1);
-        else atomic_fetch_add(&b->seen[which], 1);
-    }
-    return NULL;
-}
-
 static void no_call_sees_half_a_swap(void **state) {
-    static beside b;
+    static float want[2][MIXED_ONE];
     pthread_t thread;
     (void)state;
     set_up("odd:pi0:5");
     make_three();
-    for (int i = 0; i < 2; i++) run_merged(&three[i], OPENPI_BF16, b.want[i]);
+    for (int i = 0; i < 2; i++) run_merged(&three[i], OPENPI_BF16, want[i]);
     openpi_engine *engine = open_engine(it.base, NULL, 0, OPENPI_BF16);
-    b.session = parts_session(engine, 1, 0);
+    beside b = {.session = parts_session(engine, 1, 0), .m = &it.m, .want = {want[0], want[1]}};
     update(engine, it.peft);
     assert_int_equal(pthread_create(&thread, NULL, call_again, &b), 0);
     for (int i = 1; i <= 8; i++) {

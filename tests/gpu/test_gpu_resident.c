@@ -2,7 +2,6 @@
 /* The resident denoise kernels against the ops' own kernels: the same actions to rounding, the same bits
  * every time, and taken exactly where they are legal. Without a GPU, or on one that is no Hopper, every test
  * is counted and skipped. */
-#include <pthread.h>
 #include <string.h>
 
 #include "long_run.h"
@@ -398,30 +397,9 @@ static void test_repeats(void **state) {
 
 /* Two engines on one card, called at the same time: neither kernel may hold a part of the card that the other
  * one waits for. */
-typedef struct caller {
-    openpi_session *session;
-    inputs *in;
-    float expected[VALUES];
-    int calls, bad;
-} caller;
-
-static void *call_often(void *user) {
-    caller *c = user;
-    float actions[VALUES];
-    openpi_error own;
-    for (int n = 0; n < c->calls; n++) {
-        openpi_status status =
-            openpi_session_run(c->session, &c->in->sample, 1, c->in->noise, actions, NULL, &own);
-        c->bad += status != OPENPI_OK ||
-                  memcmp(actions, c->expected, (size_t)(10 * OPENPI_ACTION_DIM) * sizeof *actions) != 0;
-    }
-    return NULL;
-}
-
 static void test_two_engines(void **state) {
     static caller callers[2];
     openpi_engine *engines[2];
-    pthread_t threads[2];
     const int calls = long_run(REPEATS_AT_ONCE);
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -434,9 +412,7 @@ static void test_two_engines(void **state) {
         draw(c->in, ANY_CAMERAS);
         must(openpi_session_run(c->session, &c->in->sample, 1, c->in->noise, c->expected, NULL, &error));
     }
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, call_often, &callers[i]), 0);
-    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    call_together(callers);
     for (int i = 0; i < 2; i++) {
         print_message("engine %d of two: %d of %d replays differ or fail\n", i + 1, callers[i].bad,
                       callers[i].calls);

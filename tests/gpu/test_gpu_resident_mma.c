@@ -2,7 +2,6 @@
 /* The denoise kernel that any tensor core runs, as a card has it whose kernels cannot start early: the same
  * actions as the ops' own kernels to rounding, the same bits every time, taken exactly where it is legal.
  * Without a GPU that can stand for such a card every test is counted and skipped. */
-#include <pthread.h>
 #include <string.h>
 
 #include "long_run.h"
@@ -129,52 +128,27 @@ static void test_where_legal(void **state) {
 
 /* Two engines on one card, called at the same time: neither kernel may hold a part of the card that the other
  * one waits for. The same inputs give the same bits. */
-typedef struct caller {
-    openpi_engine *engine;
-    openpi_session *session;
-    inputs *in;
-    float expected[VALUES];
-    int calls, bad;
-} caller;
-
-static void *call_often(void *user) {
-    caller *c = user;
-    float actions[VALUES];
-    openpi_error own;
-    for (int n = 0; n < c->calls; n++) {
-        const openpi_status status =
-            openpi_session_run(c->session, &c->in->sample, 1, c->in->noise, actions, NULL, &own);
-        c->bad += status != OPENPI_OK ||
-                  memcmp(actions, c->expected, (size_t)(10 * OPENPI_ACTION_DIM) * sizeof *actions) != 0;
-    }
-    return NULL;
-}
-
 static void test_two_engines(void **state) {
     static caller callers[2];
-    pthread_t threads[2];
+    openpi_engine *engines[2];
     (void)state;
     for (int i = 0; i < 2; i++) {
         caller *c = &callers[i];
         c->calls = long_run(300);
-        if (!(c->engine = open_engine(full[i], OPENPI_BF16, 0))) skip();
-        c->session = open_session(c->engine, 1, 1, 10, 0);
+        if (!(engines[i] = open_engine(full[i], OPENPI_BF16, 0))) skip();
+        c->session = open_session(engines[i], 1, 1, 10, 0);
         c->in = inputs_open(PROMPT, HORIZON);
         draw(c->in, ANY_CAMERAS);
         run(c->session, c->in, NULL, c->expected);
     }
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, call_often, &callers[i]), 0);
+    call_together(callers);
     for (int i = 0; i < 2; i++) {
-        pthread_join(threads[i], NULL);
         print_message("%s beside another: %d of %d calls differ or fail\n", full[i], callers[i].bad,
                       callers[i].calls);
-    }
-    for (int i = 0; i < 2; i++) {
         assert_int_equal(callers[i].bad, 0);
         openpi_session_close(callers[i].session);
         inputs_close(callers[i].in);
-        openpi_engine_close(callers[i].engine);
+        openpi_engine_close(engines[i]);
     }
 }
 

@@ -84,7 +84,7 @@ gpu_norm gpu_norm_of(const gpu_linear *p, void *out) {
                       .out = out};
 }
 
-static void read_normed(gpu_linear *p, const void *normed) {
+void gpu_read_normed(gpu_linear *p, const void *normed) {
     p->x = normed;
     p->from = (gpu_row_map){0};
     p->norm = GPU_NORM_NONE;
@@ -98,7 +98,7 @@ static void launch_norm_first(gpu_issue *issue, gpu_task *task, int rows_a_block
     gpu_task norm = {.kind = GPU_NORM, .rows = task->rows, .rows_a_block = rows_a_block};
     norm.norm = gpu_norm_of(p, gpu_work_take(issue, bytes));
     gpu_launch_usual(issue, &norm);
-    read_normed(p, norm.norm.out);
+    gpu_read_normed(p, norm.norm.out);
 }
 
 static void launch_as_is(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
@@ -107,7 +107,7 @@ static void launch_as_is(gpu_issue *issue, gpu_task *task, const gpu_choice *cho
 }
 
 void gpu_launch_normed(gpu_issue *issue, gpu_task *product, const gpu_choice *choice, const void *normed) {
-    read_normed(&product->product, normed);
+    gpu_read_normed(&product->product, normed);
     launch_as_is(issue, product, choice);
 }
 

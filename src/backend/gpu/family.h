@@ -236,15 +236,15 @@ void gpu_take_next(gpu_issue *issue);
 void *gpu_prepared(const gpu_issue *issue, const op_block *block);
 /* The product of an op LINEAR_RESIDUAL, NORM_LINEAR or NORM_QKV, whose matrix must be packed. */
 gpu_task gpu_product_of(const gpu_issue *issue, const op *op);
-/* The choice that a tuning table names for such an op; 0: it names none. */
-int gpu_chosen(const gpu_issue *issue, const op *op, gpu_choice *choice);
-/* The one that such a product, which is the op's, is launched with alone; 0: none runs it. */
+/* The choice that such a product, which is the op's, is launched with alone: a tuning table's, else the
+ * heuristic's. 0: none runs it. */
 int gpu_choice_of(const gpu_issue *issue, const op *op, const gpu_task *product, gpu_choice *choice);
 /* 1: ops[0] is a residual whose x ops[1], a product, norms; bf16, weights packed, and neither changes norms
  * or gates of later ops. */
 int gpu_is_pair(const op *ops, int count);
-/* The norm of a product's x on its own. */
+/* The norm of a product's x on its own, and the product that reads what it leaves. */
 gpu_norm gpu_norm_of(const gpu_linear *p, void *out);
+void gpu_read_normed(gpu_linear *p, const void *normed);
 /* The product of a choice with a norm that goes first, where that norm has been taken. */
 void gpu_launch_normed(gpu_issue *issue, gpu_task *product, const gpu_choice *choice, const void *normed);
 

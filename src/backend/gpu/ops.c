@@ -464,16 +464,6 @@ int gpu_choice_of(const gpu_issue *issue, const op *op, const gpu_task *product,
     return 1;
 }
 
-int gpu_chosen(const gpu_issue *issue, const op *op, gpu_choice *choice) {
-    gpu_choices choices;
-    if (op->choice < 1) return 0;
-    const gpu_task task = gpu_product_of(issue, op);
-    gpu_choices_of(issue->device, &task, &choices);
-    if (op->choice > choices.count) return 0;
-    *choice = choices.list[op->choice - 1];
-    return 1;
-}
-
 static int is_whole(const op *op, const matrix *weight) {
     return op->type == DTYPE_BF16 && !op->parameters && weight->data && !weight->raw;
 }

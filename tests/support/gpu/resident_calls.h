@@ -3,11 +3,13 @@
 #ifndef TESTS_RESIDENT_CALLS_H
 #define TESTS_RESIDENT_CALLS_H
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -101,6 +103,35 @@ static inline openpi_engine *open_resident_as(const char *card, const openpi_syn
 static inline openpi_engine *open_resident(const openpi_synthetic *synthetic, openpi_dtype dtype,
                                            op_switch which, const char *kernel) {
     return open_resident_as(NULL, synthetic, dtype, which, kernel);
+}
+
+/* A thread's calls of ten actions, always of the same inputs. */
+typedef struct caller {
+    openpi_session *session;
+    inputs *in;
+    float expected[MOST_VALUES];
+    int calls, bad;                        /* bad: that fail or have other bits than expected               */
+} caller;
+
+static inline void *call_often(void *user) {
+    caller *c = user;
+    float actions[MOST_VALUES];
+    openpi_error own;
+    for (int n = 0; n < c->calls; n++) {
+        const openpi_status status =
+            openpi_session_run(c->session, &c->in->sample, 1, c->in->noise, actions, NULL, &own);
+        c->bad += status != OPENPI_OK ||
+                  memcmp(actions, c->expected, (size_t)(10 * OPENPI_ACTION_DIM) * sizeof *actions) != 0;
+    }
+    return NULL;
+}
+
+/* Two at the same time. */
+static inline void call_together(caller callers[2]) {
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, call_often, &callers[i]), 0);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
 }
 
 /* A session with or without the kernel of that switch, which the engine has on afterwards. */

@@ -5,17 +5,7 @@ enum { THREADS = 256, NORM_K = 2048, PLAIN_K = 16384 };
 
 static gpu_int8_rows rows_of(gpu_issue *issue, const gpu_linear *p) {
     gpu_int8_rows rows = {.pitch = ceil_div(p->ldx, 16) * 16};
-    rows.norm = (gpu_norm){.count = p->count,
-                           .x = p->x,
-                           .from = p->from,
-                           .f32 = p->x_type == GPU_X_F32,
-                           .k = p->ldx,
-                           .kind = p->norm,
-                           .weight = p->norm_weight,
-                           .bias = p->norm_bias,
-                           .known = p->epilogue.known,
-                           .eps = p->eps,
-                           .out = gpu_work_take(issue, (size_t)p->capacity * (size_t)rows.pitch)};
+    rows.norm = gpu_norm_of(p, gpu_work_take(issue, (size_t)p->capacity * (size_t)rows.pitch));
     rows.scales = gpu_work_take(issue, (size_t)p->capacity * sizeof *rows.scales);
     return rows;
 }
@@ -30,10 +20,8 @@ const float *cuda_int8_rows(gpu_issue *issue, int first, int rows, gpu_linear *p
     const gpu_int8_rows codes = rows_of(issue, product);
     gpu_emit(issue, first + kernel_of(&codes.norm), (gpu_grid){.x = rows, .y = 1, .threads = THREADS}, &codes,
              sizeof codes);
+    gpu_read_normed(product, codes.norm.out);
     product->x_type = GPU_X_INT8;
-    product->x = codes.norm.out;
     product->ldx = codes.pitch;
-    product->norm = GPU_NORM_NONE;
-    product->from = (gpu_row_map){0};
     return codes.scales;
 }

@@ -184,14 +184,16 @@ static int usual(const gpu_device *device, const gpu_linear *first) {
            first->epilogue.heads * RESIDENT_MMA_HEAD == RESIDENT_MMA_ATTENDED;
 }
 
-/* The ring of a table's choice, else the longest; -1: the step is not this family's. Tables time the first
+/* The ring of a table's choice (the heuristic never takes one for a product alone), else the longest; -1: the
+ * step is not this family's. Tables time the first
  * product alone, so what they say of another family is no word against it. */
 static int ring_of(const gpu_issue *issue, const op *first) {
     const gpu_device *device = gpu_device_of(issue);
     const gpu_task task = gpu_product_of(issue, first);
     gpu_choice choice;
     int ring = RINGS - 1;
-    if (gpu_chosen(issue, first, &choice) && choice.family == gpu_family_of(issue)) return choice.kernel;
+    if (gpu_choice_of(issue, first, &task, &choice) && choice.family == gpu_family_of(issue))
+        return choice.kernel;
     if (!usual(device, &task.product)) return -1;
     while (shared_of(&rings[ring]) > gpu_shared_bytes(device)) ring--;
     return ring;
