@@ -462,9 +462,12 @@ typedef struct openpi_session_options {
     int parts;                   /* 1: prefix and steps may be called apart, several chunks of one
                                     observation made, and the prefix of a call whose pictures and tokens are
                                     those of the call before is not computed again                   */
+    int times;                   /* with parts: most different times of the rows of one openpi_session_step,
+                                    0 … B*H; default 0: that function is refused                     */
+    int reserved;                /* 0                                                                */
 } openpi_session_options;
 
-#define OPENPI_SESSION_OPTIONS_INIT {sizeof(openpi_session_options), 0, 0, 0, 0, 0, 0, 0}
+#define OPENPI_SESSION_OPTIONS_INIT {sizeof(openpi_session_options), 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* *bytes: the memory that openpi_session_create takes with these options, device and host together. Allocates
  * nothing that lasts. `options` may be NULL: all defaults. */
@@ -1024,6 +1027,30 @@ OPENPI_API openpi_status openpi_session_prefix(openpi_session *session, const op
                                                openpi_error *error);
 OPENPI_API openpi_status openpi_session_denoise(openpi_session *session, float *x, int count, int from,
                                                 int to, openpi_timing *timing, openpi_error *error);
+
+/* One Euler step over the prefix that is kept, in which actions have times of their own: with v the velocity
+ * of all rows of a chunk together, x[row] += dt[row]·v[row]. A row's time enters where the model has one:
+ * in its adaptive norms and gates (π0.5; LeRobot policies/pi_gemma.py, `cond` of a token), in its token (π0);
+ * attention is that of any step. So trained real-time chunking is made step by step (given rows: time 0,
+ * dt 0), and the staircase of πR² (arXiv 2607.26055, eq. 3; LeRobot's pull request 4427): with a delay d row
+ * k is at u(k) = (k - d)/(H - 2d), cut to 0 … 1, and dt[k] = u(k - d) - u(k) finishes d actions a call.
+ * Whether a checkpoint was trained for its times the caller has to know.
+ *
+ *   x, count  as of openpi_session_denoise
+ *   times     [count][H] 0 … 1, 1 noise and 0 actions
+ *   dt        [count][H] what a row's time changes by, negative towards the actions; 0: its x stays
+ *
+ * The session's option `times` bounds how many different ones a call has. Those that the call before had,
+ * too, are not computed again. Where all rows of a chunk are at a time of the session's steps and dt is
+ * (float)(-1.0/N), the result is that of openpi_session_denoise, with the times of trained chunking that of
+ * openpi_session_run_rtc: bit for bit on a processor.
+ *
+ *   OPENPI_BAD_ARGUMENT  also: more different times than the session takes, or created without `times`
+ *   OPENPI_BAD_INPUT     also: a time outside of 0 … 1, a dt that is not finite
+ * openpi_session_create returns OPENPI_UNSUPPORTED on a device without kernels for it. */
+OPENPI_API openpi_status openpi_session_step(openpi_session *session, float *x, int count,
+                                             const float *times, const float *dt, openpi_timing *timing,
+                                             openpi_error *error);
 
 /* Fills *sample for openpi_session_run. Its pointers are the request's and valid until the next prepare or
  * close. If nothing was prepared or the last prepare failed: OPENPI_BAD_ARGUMENT. */

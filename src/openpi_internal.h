@@ -106,6 +106,9 @@ struct openpi_session {
     openpi_rtc rtc[OPENPI_MAX_BATCH];    /* the same, defaults resolved                                    */
     call_counts last;                    /* of the newest call                                             */
     kept_prefix kept;
+    float *times;                        /* [options.times] those of the newest timed step, whose columns are
+                                            computed; then room for as many embeddings                     */
+    int times_count;
     uint64_t version;                    /* which weights its schedule was computed with                   */
     uint64_t runs, prefixes_kept;
     openpi_observer observer;

@@ -16,6 +16,23 @@ static openpi_status in_range(const char *what, int value, int low, int high, op
                   low, high);
 }
 
+/* Steps whose rows have times of their own: is the device able, and does the session have parts? */
+static openpi_status check_times(const openpi_engine *engine, const openpi_session_options *options,
+                                 openpi_error *error) {
+    if (!options->times) return OPENPI_OK;
+    TRY(in_range("times", options->times, 0, options->batch * options->horizon, error));
+    if (!options->parts)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "session options: times is %d, but parts is 0, expected 1: steps are over a prefix "
+                      "that is kept",
+                      options->times);
+    if (engine->device->backend->row_times) return OPENPI_OK;
+    return report(error, OPENPI_UNSUPPORTED,
+                  "session options: times is %d, but devices of %s have no kernels for rows with times of "
+                  "their own, expected 0, or the device cpu",
+                  options->times, engine->device->backend->name);
+}
+
 /* The caller's options into s->options: zeros become defaults, and the session notes which ones did. */
 static openpi_status resolve(const openpi_engine *engine, const openpi_session_options *given,
                              openpi_session *s, openpi_error *error) {
@@ -33,6 +50,7 @@ static openpi_status resolve(const openpi_engine *engine, const openpi_session_o
     TRY(in_range("steps", out->steps, 1, OPENPI_MAX_STEPS, error));
     TRY(in_range("rtc", out->rtc, 0, 1, error));
     TRY(in_range("parts", out->parts, 0, 1, error));
+    TRY(check_times(engine, out, error));
     return in_range("max_prompt", out->max_prompt, 1, LIMIT_PROMPT, error);
 }
 
@@ -60,6 +78,7 @@ static int most_known(const openpi_engine *engine, const openpi_session_options 
 /* 1: the session's options ask for such a plan beside the ordinary one. */
 static int is_wanted(const openpi_session *s, const plan_shape *shape, int kind) {
     if (kind == PLAN_PREFIX || kind == PLAN_DENOISE) return s->options.parts;
+    if (kind == PLAN_TIMED) return s->options.times > 0;
     return kind == PLAN_GUIDED ? s->options.rtc : kind == PLAN_TRAINED && shape->known;
 }
 
@@ -85,12 +104,21 @@ static openpi_status draft(openpi_engine *engine, const openpi_session_options *
                         .state_every_step = state_every_step,
                         .rtc = s->options.rtc,
                         .known = most_known(engine, &s->options),
+                        .times = s->options.times,
                         .inputs_apart = engine->device->shared_memory};
     TRY(plan_create(engine->model, &shape, PLAN_ORDINARY, &s->plan, error));
     TRY(call_kinds_open(&s->kinds, s->plan, error));
     TRY(draft_more(s, &shape, error));
     call_lay_out(&s->in, &measure, s->plan);
     return OPENPI_OK;
+}
+
+/* Places for the times of a step, and for their embeddings on their way to the device. */
+static openpi_status take_times(openpi_session *s, openpi_error *error) {
+    size_t most = (size_t)s->options.times, width = (size_t)s->engine->model->dims.expert_width;
+    if (!most) return OPENPI_OK;
+    s->times = malloc(most * (1 + width) * sizeof *s->times);
+    return s->times ? OPENPI_OK : report_no_memory(error, most * (1 + width) * sizeof *s->times, "the times");
 }
 
 static void close_draft(openpi_session *s) {
@@ -154,6 +182,7 @@ openpi_status session_create(openpi_engine *engine, const openpi_session_options
     if (!s) return report_no_memory(error, sizeof *s, "the session");
     if (engine) atomic_fetch_add(&engine->users, 1);
     openpi_status status = draft(engine, options, state_every_step, s, error);
+    if (status == OPENPI_OK) status = take_times(s, error);
     if (status == OPENPI_OK) {
         engine_enter(engine);
         s->version = engine->version;
@@ -200,6 +229,7 @@ void openpi_session_close(openpi_session *s) {
         release_memory(s);
     close_draft(s);
     if (s->engine) engine_release(s->engine);
+    free(s->times);
     free(s);
 }
 

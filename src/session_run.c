@@ -547,29 +547,43 @@ openpi_status openpi_session_prefix(openpi_session *s, const openpi_sample *samp
     return leave(s, make_prefix(s, samples, batch, chunks, timing, error));
 }
 
-static openpi_status check_steps(const openpi_session *s, const float *x, int count, int from, int to,
-                                 openpi_error *error) {
-    int steps = s->options.steps, chunks = s->kept.batch * s->kept.chunks;
-    if (!x) return report(error, OPENPI_BAD_ARGUMENT, "session denoise: x is NULL");
-    if (from < 0 || from >= to || to > steps)
-        return report(error, OPENPI_BAD_ARGUMENT,
-                      "session denoise: steps %d to %d, expected a first one below the last, within 0 to %d",
-                      from, to, steps);
+/* An x of `count` chunks for the prefix that is kept. */
+static openpi_status check_x(const openpi_session *s, const char *doing, const float *x, int count,
+                             openpi_error *error) {
+    int chunks = s->kept.batch * s->kept.chunks;
+    if (!x) return report(error, OPENPI_BAD_ARGUMENT, "%s: x is NULL", doing);
     if (!chunks)
         return report(error, OPENPI_BAD_ARGUMENT,
-                      "session denoise: there is no prefix, expected openpi_session_prefix before it");
+                      "%s: there is no prefix, expected openpi_session_prefix before it", doing);
     if (s->kept.version != s->engine->version)
         return report(error, OPENPI_BAD_ARGUMENT,
-                      "session denoise: the engine's weights have changed since the prefix was computed, "
-                      "expected openpi_session_prefix before it");
+                      "%s: the engine's weights have changed since the prefix was computed, expected "
+                      "openpi_session_prefix before it",
+                      doing);
     if (count != chunks)
         return report(error, OPENPI_BAD_ARGUMENT,
-                      "session denoise: x has %d chunks, expected %d: the prefix is of %d samples with %d "
-                      "each",
+                      "%s: x has %d chunks, expected %d: the prefix is of %d samples with %d each", doing,
                       count, chunks, s->kept.batch, s->kept.chunks);
     for (int c = 0; c < chunks; c++)
         TRY(check_finite("x", c, x + (size_t)c * chunk_numbers(s), chunk_numbers(s), error));
     return OPENPI_OK;
+}
+
+static openpi_status check_steps(const openpi_session *s, const float *x, int count, int from, int to,
+                                 openpi_error *error) {
+    if (from < 0 || from >= to || to > s->options.steps)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "session denoise: steps %d to %d, expected a first one below the last, within 0 to %d",
+                      from, to, s->options.steps);
+    return check_x(s, "session denoise", x, count, error);
+}
+
+/* π0's state among the keys, whose K and V come with step 0, from any x. */
+static openpi_status make_state(openpi_session *s, int count, const float *x, openpi_timing *t,
+                                openpi_error *error) {
+    if (!s->plan->state_token || s->kept.has_state) return OPENPI_OK;
+    fill_noise(s, count, x);
+    return run_steps(s, 0, 1, t, error);
 }
 
 static openpi_status make_denoise(openpi_session *s, float *x, int count, int from, int to,
@@ -577,10 +591,7 @@ static openpi_status make_denoise(openpi_session *s, float *x, int count, int fr
     openpi_timing t = OPENPI_TIMING_INIT;
     double start = clock_ms();
     TRY(check_steps(s, x, count, from, to, error));
-    if (from && s->plan->state_token && !s->kept.has_state) {      /* its K and V come with step 0          */
-        fill_noise(s, count, x);
-        TRY(run_steps(s, 0, 1, &t, error));
-    }
+    if (from) TRY(make_state(s, count, x, &t, error));
     fill_noise(s, count, x);
     TRY(!from && to == s->options.steps ? run_denoise(s, &t, timing != NULL, error)
                                         : run_steps(s, from, to, &t, error));
@@ -593,4 +604,101 @@ openpi_status openpi_session_denoise(openpi_session *s, float *x, int count, int
                                      openpi_timing *timing, openpi_error *error) {
     TRY(begin_part(s, "session denoise", timing, error));
     return leave(s, make_denoise(s, x, count, from, to, timing, error));
+}
+
+/* ---- a step whose rows have times of their own -------------------------------------------------------- */
+
+static int find_time(const openpi_session *s, float time) {
+    int i = 0;
+    while (i < s->times_count && s->times[i] != time) i++;
+    return i;
+}
+
+/* The embeddings of s->times, and what the model makes of them, into the schedule's columns. */
+static openpi_status compute_times(openpi_session *s, openpi_error *error) {
+    plan *plan = s->more_plans[PLAN_TIMED];
+    device *device = s->engine->device;
+    const plan_buffers *b = &plan->buffers;
+    size_t width = (size_t)plan->model->dims.expert_width, count = (size_t)s->times_count;
+    float *temb = s->times + s->options.times;
+    const int32_t *rows = s->in.tables.times.count;
+    for (size_t i = 0; i < count; i++) schedule_temb(s->times[i], (int)width, temb + i * width);
+    *s->in.tables.times.count = s->times_count;
+    if (session_is_staged(s))
+        TRY(device->backend->upload(device, b->in.tables.times.count, rows, sizeof *rows, error));
+    TRY(device->backend->upload(device, b->temb + (size_t)plan_timed_column(plan) * width, temb,
+                                count * width * sizeof *temb, error));
+    return device->backend->run(device, plan_setup(plan), s->work, NULL, error);
+}
+
+/* Which time each row has: those of the last step where all are among them, else others are computed. */
+static openpi_status take_times(openpi_session *s, const float *times, int rows, openpi_error *error) {
+    int known = 1;
+    for (int r = 0; r < rows && known; r++) known = find_time(s, times[r]) < s->times_count;
+    if (!known) {
+        s->times_count = 0;
+        for (int r = 0; r < rows; r++) {
+            int at = find_time(s, times[r]);
+            if (at == s->options.times) {
+                s->times_count = 0;
+                return report(error, OPENPI_BAD_ARGUMENT,
+                              "session step: the rows have more than %d different times, expected as many "
+                              "as the session's option times at most",
+                              s->options.times);
+            }
+            if (at == s->times_count) s->times[s->times_count++] = times[r];
+        }
+        openpi_status status = compute_times(s, error);
+        if (status != OPENPI_OK) {
+            s->times_count = 0;
+            return status;
+        }
+    }
+    for (int r = 0; r < rows; r++) s->in.tables.time_of[r] = find_time(s, times[r]);
+    return OPENPI_OK;
+}
+
+static openpi_status check_times(const openpi_session *s, const float *times, const float *dt, int count,
+                                 openpi_error *error) {
+    int horizon = s->options.horizon;
+    if (!times || !dt)
+        return report(error, OPENPI_BAD_ARGUMENT, "session step: %s is NULL", times ? "dt" : "times");
+    for (int r = 0; r < count * horizon; r++) {
+        if (!(times[r] >= 0 && times[r] <= 1))
+            return report(error, OPENPI_BAD_INPUT, "sample %d: times[%d] is %g, expected 0 to 1", r / horizon,
+                          r % horizon, (double)times[r]);
+        if (!isfinite(dt[r]))
+            return report(error, OPENPI_BAD_INPUT, "sample %d: dt[%d] is %g, expected a finite number",
+                          r / horizon, r % horizon, (double)dt[r]);
+    }
+    return OPENPI_OK;
+}
+
+static openpi_status make_step(openpi_session *s, float *x, int count, const float *times, const float *dt,
+                               openpi_timing *timing, openpi_error *error) {
+    int rows = count * s->options.horizon;
+    openpi_timing t = OPENPI_TIMING_INIT;
+    double start = clock_ms();
+    TRY(check_x(s, "session step", x, count, error));
+    TRY(check_times(s, times, dt, count, error));
+    TRY(make_state(s, count, x, &t, error));
+    TRY(take_times(s, times, rows, error));
+    memcpy(s->in.own_dt, dt, (size_t)rows * sizeof *dt);
+    fill_noise(s, count, x);
+    call_copies copies = {.down = copy_down(s, count)};
+    copy_up(s, s->in.tables.time_of, s->in.x_t + (size_t)count * chunk_numbers(s), &copies);
+    TRY(run_plan(s, s->more_plans[PLAN_TIMED], &s->more_kinds[PLAN_TIMED], &copies, &t, timing != NULL,
+                 error));
+    TRY(copy_actions(s, count, x, error));
+    end_call(start, &t, timing);
+    return OPENPI_OK;
+}
+
+openpi_status openpi_session_step(openpi_session *s, float *x, int count, const float *times, const float *dt,
+                                  openpi_timing *timing, openpi_error *error) {
+    if (s && !s->options.times)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "session step: the session was created without the option times");
+    TRY(begin_part(s, "session step", timing, error));
+    return leave(s, make_step(s, x, count, times, dt, timing, error));
 }

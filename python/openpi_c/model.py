@@ -225,10 +225,12 @@ class Engine(Closing):
         seed: int = 0,
         rtc: bool = False,
         parts: bool = False,
+        times: int = 0,
     ) -> Session:
         """Memory and plan for calls of up to `batch` samples. 0: the checkpoint's. rtc: for Session.run_rtc.
 
         parts: for Session.run_many, prefix and denoise; a prefix that is the same as in the call before is kept.
+        times: for Session.step, most different times of the rows of one step.
         """
         return Session(
             self,
@@ -239,6 +241,7 @@ class Engine(Closing):
             seed=seed,
             rtc=rtc,
             parts=parts,
+            times=times,
         )
 
     def close(self) -> None:
@@ -260,6 +263,7 @@ class Session(Closing):
         seed: int = 0,
         rtc: bool = False,
         parts: bool = False,
+        times: int = 0,
     ):
         self._handle = _openpi.Session(
             engine._handle,
@@ -270,6 +274,7 @@ class Session(Closing):
             seed=check_number("seed", seed),
             rtc=rtc,
             parts=parts,
+            times=times,
         )
         self._defaults = rtc_defaults(engine, self._handle.info()["steps"])
         self._dims: int = engine.info["action_dim"]
@@ -321,6 +326,18 @@ class Session(Closing):
         """
         out = np.array(x, np.float32, order="C")
         self._handle.denoise_into(out, first, self.info["steps"] if last is None else last)
+        return out
+
+    def step(self, x: npt.ArrayLike, times: npt.ArrayLike, dt: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """One Euler step in which every action row has a time of its own: x + dt * velocity, float32 [B * chunks, H, 32].
+
+        times: [B * chunks, H] or [H], 1 noise and 0 actions; dt: the same shape, what each changes by. A row whose dt
+        is 0 stays. The session needs times=N, as many different ones as a step has at most.
+        """
+        out = np.array(x, np.float32, order="C")
+        shape = out.shape[:-1]
+        own, by = (np.ascontiguousarray(np.broadcast_to(np.asarray(a, np.float32), shape)) for a in (times, dt))
+        self._handle.step_into(out, own, by)
         return out
 
     def _run_many(

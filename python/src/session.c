@@ -8,7 +8,7 @@
 
 static int session_init(PyObject *object, PyObject *arguments, PyObject *keywords) {
     static char *names[] = {"engine", "batch", "horizon", "steps", "max_prompt", "seed", "rtc", "parts",
-                            NULL};
+                            "times", NULL};
     session_object *self = (session_object *)object;
     module_state *state = state_of(object);
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
@@ -17,10 +17,10 @@ static int session_init(PyObject *object, PyObject *arguments, PyObject *keyword
     openpi_session *handle = NULL;
     unsigned long long seed = 0;
     engine_object *engine;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!|$iiiiKpp:Session", names, state->engine_type,
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!|$iiiiKppi:Session", names, state->engine_type,
                                      &engine, &options.batch, &options.horizon, &options.steps,
-                                     &options.max_prompt, &seed, &options.rtc,
-                                     &options.parts))
+                                     &options.max_prompt, &seed, &options.rtc, &options.parts,
+                                     &options.times))
         return -1;
     if (!engine->handle || engine->closing) return raise_closed("the engine"), -1;
     if (self->opened) return raise_opened("the session"), -1;
@@ -291,6 +291,18 @@ static PyObject *session_prefix(PyObject *object, PyObject *arguments) {
     return status == OPENPI_OK ? timing_tuple(&timing) : raise_status(state_of(object), "", &error);
 }
 
+/* x [count, H, 32], which is written; returns count, -1: raised. */
+static Py_ssize_t view_x(PyObject *object, PyObject *x, Py_buffer *view) {
+    int horizon = ((session_object *)object)->horizon;
+    if (typed_view(state_of(object), x, "x", 'f', -1, 1, view)) return -1;
+    Py_ssize_t one = (Py_ssize_t)sizeof(float) * horizon * OPENPI_ACTION_DIM, count = view->len / one;
+    if (count * one == view->len && count >= 1 && count <= OPENPI_MAX_BATCH) return count;
+    PyErr_Format(PyExc_ValueError, "\"x\" has %zd bytes, expected float32 [1 to %d, %d, %d]", view->len,
+                 OPENPI_MAX_BATCH, horizon, OPENPI_ACTION_DIM);
+    PyBuffer_Release(view);
+    return -1;
+}
+
 /* (x [count, H, 32], first, last) -> times. */
 static PyObject *session_denoise(PyObject *object, PyObject *arguments) {
     session_object *self = (session_object *)object;
@@ -301,14 +313,8 @@ static PyObject *session_denoise(PyObject *object, PyObject *arguments) {
     openpi_timing timing = OPENPI_TIMING_INIT;
     openpi_status status;
     if (!PyArg_ParseTuple(arguments, "Oii:denoise", &x, &from, &to) || !is_usable(object)) return NULL;
-    if (typed_view(state_of(object), x, "x", 'f', -1, 1, &view)) return NULL;
-    Py_ssize_t one = (Py_ssize_t)sizeof(float) * self->horizon * OPENPI_ACTION_DIM, count = view.len / one;
-    if (count * one != view.len || count < 1 || count > OPENPI_MAX_BATCH) {
-        PyBuffer_Release(&view);
-        PyErr_Format(PyExc_ValueError, "\"x\" has %zd bytes, expected float32 [1 to %d, %d, %d]", view.len,
-                     OPENPI_MAX_BATCH, self->horizon, OPENPI_ACTION_DIM);
-        return NULL;
-    }
+    Py_ssize_t count = view_x(object, x, &view);
+    if (count < 0) return NULL;
     self->busy = 1;
     Py_BEGIN_ALLOW_THREADS
     status = openpi_session_denoise(self->handle, view.buf, (int)count, from, to, &timing, &error);
@@ -316,6 +322,35 @@ static PyObject *session_denoise(PyObject *object, PyObject *arguments) {
     self->busy = 0;
     PyBuffer_Release(&view);
     return status == OPENPI_OK ? timing_tuple(&timing) : raise_status(state_of(object), "", &error);
+}
+
+/* (x [count, H, 32], times [count, H], dt [count, H]) -> times. */
+static PyObject *session_step(PyObject *object, PyObject *arguments) {
+    session_object *self = (session_object *)object;
+    module_state *state = state_of(object);
+    PyObject *x, *times, *dt;
+    Py_buffer view = {0}, of_times = {0}, of_dt = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_timing timing = OPENPI_TIMING_INIT;
+    openpi_status status = OPENPI_OK;
+    if (!PyArg_ParseTuple(arguments, "OOO:step", &x, &times, &dt) || !is_usable(object)) return NULL;
+    Py_ssize_t count = view_x(object, x, &view), rows = count * self->horizon;
+    if (count < 0) return NULL;
+    int failed = typed_view(state, times, "times", 'f', rows, 0, &of_times) ||
+                 typed_view(state, dt, "dt", 'f', rows, 0, &of_dt);
+    if (!failed) {
+        self->busy = 1;
+        Py_BEGIN_ALLOW_THREADS
+        status = openpi_session_step(self->handle, view.buf, (int)count, of_times.buf, of_dt.buf, &timing,
+                                     &error);
+        Py_END_ALLOW_THREADS
+        self->busy = 0;
+    }
+    PyBuffer_Release(&view);
+    PyBuffer_Release(&of_times);
+    PyBuffer_Release(&of_dt);
+    if (failed) return NULL;
+    return status == OPENPI_OK ? timing_tuple(&timing) : raise_status(state, "", &error);
 }
 
 static PyObject *session_closed(PyObject *object, void *nothing) {
@@ -340,6 +375,7 @@ static PyMethodDef session_methods[] = {
      "Runs samples: (samples, noise or None, actions, rtc or None, chunks of each or 0) -> times."},
     {"prefix", session_prefix, METH_VARARGS, "Keeps samples' prefix: (samples, chunks of each) -> times."},
     {"denoise_into", session_denoise, METH_VARARGS, "Euler steps: (x, first, last) -> times."},
+    {"step_into", session_step, METH_VARARGS, "A step, a time a row: (x, times, dt) -> times."},
     {NULL, NULL, 0, NULL},
 };
 

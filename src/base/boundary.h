@@ -25,7 +25,7 @@
     X(openpi_engine_info, OPENPI_ENGINE_INFO_INIT, dims.vocab, checkpoint_hash)        \
     X(openpi_sample, OPENPI_SAMPLE_INIT, image_mask, state)                            \
     X(openpi_timing, OPENPI_TIMING_INIT, stage_ms[7], total_ms)                        \
-    X(openpi_session_options, OPENPI_SESSION_OPTIONS_INIT, batch, parts)               \
+    X(openpi_session_options, OPENPI_SESSION_OPTIONS_INIT, batch, reserved)            \
     X(openpi_rtc, OPENPI_RTC_INIT, dims, max_weight)                                   \
     X(openpi_session_info, OPENPI_SESSION_INFO_INIT, max_prompt, prefixes_kept)        \
     X(openpi_policy_options, OPENPI_POLICY_OPTIONS_INIT, robot, formats)               \

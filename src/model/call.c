@@ -34,10 +34,15 @@ void call_lay_out(plan_inputs *in, arena *arena, const plan *plan) {
     lay_out_rows(&tables->suffix, arena, s->batch * (s->horizon + plan->state_token));
     lay_out_rows(&tables->action, arena, s->batch * s->horizon);
     lay_out_rows(&tables->steps, arena, s->steps);
+    if (s->times) lay_out_rows(&tables->times, arena, s->times);
     for (int c = 0; c < OPENPI_CAMERAS && !plan_on(plan, SWITCH_BATCHED_VISION); c++)
         lay_out_rows(&tables->camera[c], arena, s->batch * OPENPI_IMAGE_TOKENS);
     if (s->known) tables->known = arena_take(arena, (size_t)tables->action.capacity * sizeof(int32_t));
     if (!schedule_is_constant(plan) || s->known) lay_out_rows(&tables->one, arena, 1);
+    if (s->times) {
+        tables->time_of = arena_take(arena, (size_t)tables->action.capacity * sizeof(int32_t));
+        in->own_dt = arena_take(arena, (size_t)tables->action.capacity * sizeof(float));
+    }
     in->state = arena_take(arena, batch * OPENPI_ACTION_DIM * sizeof(float));
     size_t rows = batch * (size_t)s->horizon, row_bytes = OPENPI_ACTION_DIM * sizeof(float);
     in->x_t = arena_take(arena, rows * row_bytes);

@@ -7,7 +7,7 @@
 
 /* 1 where the state token is among the rows of this step. */
 static int state_in_step(const plan *plan, int step) {
-    return plan->state_token && (!step || plan->shape.state_every_step);
+    return plan->state_token && plan->kind != PLAN_TIMED && (!step || plan->shape.state_every_step);
 }
 
 static void state_embed(plan *plan, int step, int stride) {
@@ -26,7 +26,9 @@ static void state_embed(plan *plan, int step, int stride) {
 static void action_embed(plan *plan, int step, int stride, int offset) {
     const plan_buffers *b = &plan->buffers;
     const model *m = plan->model;
-    op_action_embed embed = {.rows = plan_rows(&b->in.tables.action),
+    int timed = plan->kind == PLAN_TIMED && variant_of(m->variant)->action_time_mlp;
+    row_set rows = plan_rows(&b->in.tables.action);
+    op_action_embed embed = {.rows = timed ? plan_timed(plan, rows, m->dims.expert_width) : rows,
                              .horizon = plan->shape.horizon,
                              .out_stride = stride,
                              .out_offset = offset,
@@ -38,7 +40,8 @@ static void action_embed(plan *plan, int step, int stride, int offset) {
         embed.mlp_in = m->mlp_in;
         embed.mlp_out = m->mlp_out;
         embed.mlp_out_bias = m->mlp_out_bias;
-        embed.time = b->time ? b->time + (size_t)step * (size_t)m->dims.expert_width : NULL;
+        size_t at = (size_t)plan_column(plan, step) * (size_t)m->dims.expert_width;
+        embed.time = b->time ? b->time + at : NULL;
     }
     plan_add(plan, OP_ACTION_EMBED, OPENPI_STAGE_DENOISE, "action.embed", -1, step)->action_embed = embed;
 }
@@ -77,6 +80,7 @@ static void velocity(plan *plan, const row_table *all, int step, int stride, int
                       .weight = m->action_out,
                       .bias = m->action_out_bias,
                       .dt = plan->dt,
+                      .own_dt = plan->kind == PLAN_TIMED ? b->in.own_dt : NULL,
                       .velocity = b->velocity,
                       .x_t = b->in.x_t};
 }
@@ -109,13 +113,15 @@ static void denoise_step(plan *plan, int step) {
     action_embed(plan, step, stride, offset);
     int first = plan->count;
     plan_expert(plan, all, step);
-    op_block *block =
-        plan_block(plan, BLOCK_EXPERT_STEPS, first, plan->model->dims.depth, all->capacity);
+    op_block *block = plan->kind == PLAN_TIMED ? NULL
+                                               : plan_block(plan, BLOCK_EXPERT_STEPS, first,
+                                                            plan->model->dims.depth, all->capacity);
     velocity(plan, all, step, stride, offset);
     if (plan_guides(plan)) guide(plan, step);
     if (block) note_step(plan, block);
 }
 
 void plan_denoise(plan *plan) {
-    for (int step = 0; step < plan->shape.steps; step++) denoise_step(plan, step);
+    int steps = plan->kind == PLAN_TIMED ? 1 : plan->shape.steps;
+    for (int step = 0; step < steps; step++) denoise_step(plan, step);
 }

@@ -5,7 +5,8 @@
  * gate that multiplies a sub-layer's output comes from the norm before that sub-layer.
  *
  * Actions that are known beforehand (trained real-time chunking) are at time 0, the others at the step's:
- * each row takes its column of the modulations (row_set.known). */
+ * each row takes its column of the modulations (row_set.known). In a timed step all rows have
+ * columns of their own. */
 #include <math.h>
 
 #include "model/plan.h"
@@ -14,7 +15,7 @@
 static const float *modulation(const plan *plan, int which, int step, int chunk) {
     size_t width = (size_t)plan->model->dims.expert_width, columns = (size_t)plan_columns(plan);
     if (!plan->buffers.modulation) return NULL;
-    size_t row = ((size_t)which * columns + (size_t)step) * 3 + (size_t)chunk;
+    size_t row = ((size_t)which * columns + (size_t)plan_column(plan, step)) * 3 + (size_t)chunk;
     return plan->buffers.modulation + row * width;
 }
 
@@ -32,8 +33,18 @@ static const float *gate(const plan *plan, int which, int step) {
     return variant_of(plan->model->variant)->adaptive_norms ? modulation(plan, which, step, 2) : NULL;
 }
 
+row_set plan_timed(const plan *plan, row_set rows, int floats) {
+    if (!floats) return rows;
+    rows.known = plan->buffers.in.tables.time_of;
+    rows.known_at = floats;
+    rows.times = plan->shape.times;
+    return rows;
+}
+
 row_set plan_expert_rows(const plan *plan, const row_table *table, int step) {
     row_set rows = plan_rows(table);
+    if (plan->kind == PLAN_TIMED)
+        return plan_timed(plan, rows, plan_norm_floats(plan));
     /* Beside others a sample may be in any of a session's plans. A device chooses kernels by what an
      * operation has, so all of them have known rows: the sample has the same bits in each. */
     int shared = plan->shape.known && plan->shape.batch > 1;

@@ -111,8 +111,7 @@ static void lay_out(plan *plan, arena *arena, struct arena *inputs) {
     size_t act = dtype_bytes(m->type), width = (size_t)d->expert_width;
     size_t I = (size_t)s->batch * OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS,
            P = I + (size_t)(s->batch * s->max_prompt);
-    size_t T = (size_t)(s->batch * (s->horizon + plan->state_token)), N = (size_t)s->steps,
-           q = (size_t)(d->heads * d->head_dim);
+    size_t T = (size_t)(s->batch * (s->horizon + plan->state_token)), q = (size_t)(d->heads * d->head_dim);
     size_t actions = (size_t)(s->batch * s->horizon) * OPENPI_ACTION_DIM;
     size_t vw = (size_t)d->vision_width;
     size_t columns = (size_t)plan_columns(plan);
@@ -127,7 +126,7 @@ static void lay_out(plan *plan, arena *arena, struct arena *inputs) {
         b->modulation = arena_take(arena, (size_t)(2 * d->depth + 1) * columns * 3 * width * sizeof(float));
     }
     if (variant_of(m->variant)->action_time_mlp)
-        b->time = arena_take(arena, N * width * sizeof(float));
+        b->time = arena_take(arena, columns * width * sizeof(float));
     b->cache_k = arena_take(arena, (size_t)d->depth * b->cache_layer_bytes);
     b->cache_v = arena_take(arena, (size_t)d->depth * b->cache_layer_bytes);
     b->prefix_x = arena_take(arena, P * (size_t)d->width * act);
@@ -155,7 +154,7 @@ static void lay_out(plan *plan, arena *arena, struct arena *inputs) {
 
 static void build(plan *plan) {
     plan->count = plan->setup_count = plan->block_count = 0;
-    if (plan->kind != PLAN_DENOISE) {
+    if (plan->kind != PLAN_DENOISE && plan->kind != PLAN_TIMED) {
         plan_vision(plan);
         plan_prefix(plan);
     }

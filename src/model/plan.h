@@ -25,6 +25,7 @@ typedef enum plan_kind {
     PLAN_TRAINED,                /* rows may be known: they are at time 0, and no step changes their x     */
     PLAN_PREFIX,                 /* the ordinary one's vision and prefix                                   */
     PLAN_DENOISE,                /* the rest of it, over the K and V that are in the cache                 */
+    PLAN_TIMED,                  /* one step over them in which every row has a time of its own            */
     PLAN_KINDS
 } plan_kind;
 
@@ -33,6 +34,7 @@ typedef struct plan_shape {
     int state_every_step;        /* 1: π0's state token in every step, as upstream runs it; 0: in the first */
     int rtc;                     /* 1: buffers for real-time chunking                                      */
     int known;                   /* with rtc: most known actions of a sample; 0: the model takes none      */
+    int times;                   /* most different times of the rows of a PLAN_TIMED; 0: there is none     */
     int inputs_apart;            /* 1: the inputs are no part of the plan's memory                         */
 } plan_shape;
 
@@ -53,6 +55,8 @@ typedef struct call_tables {
     row_table action;            /* horizon a sample: the expert's rows in the other steps                 */
     int32_t *known;              /* [action.capacity] row_set.known; NULL where the model takes none       */
     row_table steps;             /* N rows: the schedule                                                   */
+    row_table times;             /* a row for each different time of a timed step                          */
+    int32_t *time_of;            /* [action.capacity] row_set.known of a timed step: which of them         */
     /* Only with switches off, else of capacity 0: */
     row_table camera[OPENPI_CAMERAS]; /* as vision, of one slot: batched-vision                            */
     row_table one;               /* one row: what a step computes of the schedule itself; with known
@@ -64,6 +68,7 @@ typedef struct call_tables {
  * memory is host memory, there is one copy. */
 typedef struct plan_inputs {
     call_tables tables;
+    float *own_dt;               /* [batch][horizon] of a timed step, else NULL                            */
     float *state;                /* [batch][32]                                                            */
     float *x_t;                  /* [batch][horizon][32] noise or known actions in, actions out            */
     /* Real-time chunking, else NULL: */
@@ -79,10 +84,10 @@ typedef struct plan_buffers {
     plan_inputs in;
     float *velocity;             /* [batch][horizon][32]                                                   */
     float *rope;                 /* [positions][head_dim/2][2]                                             */
-    /* N' = steps, and where actions may be known one more, time 0. */
+    /* N' = steps, where actions may be known one more, time 0, and those of a timed step. */
     float *temb;                 /* [N'][expert width]: sinusoidal embeddings of the times                 */
     float *hidden, *cond;        /* [N'][expert width]: π0.5's time MLP                                    */
-    float *time;                 /* [steps][expert width]: π0's time half of action_time_mlp_in            */
+    float *time;                 /* [N'][expert width]: π0's time half of action_time_mlp_in               */
     float *modulation;           /* [2·depth + 1][N'][3·expert width] scale | shift | gate: π0.5           */
     void *prefix_x;              /* [P][width]                                                             */
     void *vision_x, *vision_qkv, *vision_o, *vision_h; /* [I][.]; share memory with the next two lines     */
@@ -153,6 +158,8 @@ void plan_denoise(plan *plan);
 void plan_expert(plan *plan, const row_table *rows, int step);
 /* The expert's rows of a step, of which some may be known. */
 row_set plan_expert_rows(const plan *plan, const row_table *table, int step);
+/* Rows of a timed step, whose times are `floats` numbers apart; 0: they have none in this operation. */
+row_set plan_timed(const plan *plan, row_set rows, int floats);
 /* A norm of the expert: plain, or adaptive with the step's scale and shift.
  * which: 2·layer before attention, 2·layer + 1 before the MLP, 2·depth at the end. */
 norm plan_expert_norm(const plan *plan, int which, const float *weight, int step);
@@ -190,9 +197,15 @@ void schedule_rope(int positions, int head_dim, float *rope);
 int schedule_is_constant(const plan *plan);
 void plan_schedule(plan *plan);
 void plan_step_schedule(plan *plan, int step);
-/* Columns of the schedule: the steps and, where actions may be known, the one of time 0 after them. */
-static inline int plan_columns(const plan *plan) { return plan->shape.steps + (plan->shape.known > 0); }
+/* Columns of the schedule: the steps; where actions may be known, the one of time 0 after them; then those of
+ * a timed step. */
 static inline int plan_known_column(const plan *plan) { return plan->shape.steps; }
+static inline int plan_timed_column(const plan *plan) { return plan->shape.steps + (plan->shape.known > 0); }
+/* A step's; a timed one's first. */
+static inline int plan_column(const plan *plan, int step) {
+    return plan->kind == PLAN_TIMED ? plan_timed_column(plan) : step;
+}
+static inline int plan_columns(const plan *plan) { return plan_timed_column(plan) + plan->shape.times; }
 
 /* call.c: lays the inputs out in one block (only measures where the arena's base is NULL), and fills the
  * tables for a batch of samples. */

@@ -1,6 +1,7 @@
 /* What depends on the step alone, computed once when a session opens: the times, their embeddings, and, by a
  * few operations on the device, the time half of π0's action_time_mlp_in or all of π0.5's modulations.
- * Actions that are known beforehand (trained real-time chunking) have a column of their own, time 0.
+ * Actions that are known beforehand (trained real-time chunking) have a column of their own, time 0. Those of
+ * a timed step are computed by its setup whenever they are others.
  *
  * Note: openpi adds dt to an fp32 accumulator, LeRobot computes each t in double; the two differ in the last
  * bits, and each checkpoint gets its own. */
@@ -62,18 +63,19 @@ static op *add_setup(plan *plan) {
     return op;
 }
 
-/* A plain fp32 product over rows of the schedule: all N steps' or the known column's in the setup, or one
- * step's inside the plan. */
+/* A plain fp32 product over rows of the schedule: all N steps', the known column's or a timed step's in the
+ * setup, or one step's inside the plan. */
 static void linear(plan *plan, int column, const float *x, const matrix *weight, const float *bias,
                    activation activation, float *out) {
     const call_tables *tables = &plan->buffers.in.tables;
-    int in_setup = column == ALL_STEPS || column == plan_known_column(plan);
+    int timed = plan->kind == PLAN_TIMED;
+    int in_setup = column == ALL_STEPS || column == plan_known_column(plan) || timed;
     size_t row = column == ALL_STEPS ? 0 : (size_t)column;
     op *op = in_setup ? add_setup(plan)
                       : plan_add(plan, OP_NORM_LINEAR, OPENPI_STAGE_DENOISE, "step.schedule", -1, column);
     op->type = DTYPE_F32;
     op->parameters = !in_setup;
-    const row_table *rows = column == ALL_STEPS ? &tables->steps : &tables->one;
+    const row_table *rows = timed ? &tables->times : column == ALL_STEPS ? &tables->steps : &tables->one;
     op->norm_linear = (op_norm_linear){.rows = plan_rows(rows),
                                        .x = x ? x + row * (size_t)weight->k : NULL,
                                        .weight = *weight,
@@ -111,8 +113,9 @@ static void schedule(plan *plan, int column) {
 void plan_schedule(plan *plan) {
     if (plan->kind == PLAN_ORDINARY && schedule_is_constant(plan)) schedule(plan, ALL_STEPS);
     if (plan->kind == PLAN_TRAINED) schedule(plan, plan_known_column(plan));
+    if (plan->kind == PLAN_TIMED) schedule(plan, plan_timed_column(plan));
 }
 
 void plan_step_schedule(plan *plan, int step) {
-    if (!schedule_is_constant(plan)) schedule(plan, step);
+    if (!schedule_is_constant(plan) && plan->kind != PLAN_TIMED) schedule(plan, step);
 }

@@ -25,8 +25,10 @@ typedef struct row_set {
     const int32_t *position;     /* [capacity] RoPE position; also the row's place in the cache           */
     const int32_t *keys;         /* [capacity] the row attends cache places 0 … keys-1 of its sample      */
     const int32_t *known;        /* [capacity] 1: the row's action is known, so its time is 0; NULL: none */
-    int known_at;                /* norm weight, norm bias and gate of a known row begin this many floats
-                                    after those of the op, which are of the step's time                   */
+    int known_at;                /* norm weight, norm bias and gate of row r begin known[r]·known_at floats
+                                    after those of the op; so does what an embedding adds                 */
+    int times;                   /* 0; or rows have times of their own, and known[r] is one of 0 … times-1,
+                                    where the device takes them (backend.row_times)                       */
 } row_set;                       /* a sample's rows are neighbours, samples in ascending order            */
 
 /* A linear layer's weights, y = x·Wᵀ, as the backend packed them. Logical element (row o of n, column i of
@@ -221,6 +223,7 @@ typedef struct op_state_embed {
  *                  and time = W_in[:,n:]·temb + b_in + W_in[:,:n]·b_A
  *   π0, unmerged:  u = silu((x[r]·inᵀ + in_bias)·mlp_inᵀ + time)·mlp_outᵀ + mlp_out_bias
  *                  time = W_in[:,n:]·temb + b_in
+ * With rows.times, row r's time begins known[r]·known_at floats after `time`.
  * Row r = (sample r / horizon, action r % horizon) is out row sample·out_stride + out_offset + action. */
 typedef struct op_action_embed {
     row_set rows;                /* horizon a sample                                                      */
@@ -239,7 +242,7 @@ static inline int action_embed_products(const op_action_embed *a) {
 }
 
 /* h = norm(x[sample·x_stride + x_offset + action]) rounded to act; v[r] = h·Wᵀ + bias in fp32;
- * x_t[r] += dt·v[r], but the x_t of a known row stays as it is. */
+ * x_t[r] += dt·v[r], but the x_t of a known row stays as it is. With own_dt a row stays where its dt is 0. */
 typedef struct op_velocity {
     row_set rows;                /* horizon a sample                                                      */
     int horizon, x_stride, x_offset;
@@ -248,6 +251,7 @@ typedef struct op_velocity {
     matrix weight;               /* n = 32                                                                */
     const float *bias;
     float dt;
+    const float *own_dt;         /* [capacity] each row's, in the place of dt; NULL: none (row_set.times) */
     float *velocity;             /* [rows][n]                                                             */
     float *x_t;                  /* [rows][n], in and out                                                 */
 } op_velocity;

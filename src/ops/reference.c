@@ -248,8 +248,9 @@ void reference_action_embed(const op *op, int first, int end, void *scratch) {
         if (products > 1) {
             const matrix *to_hidden = products == 3 ? &a->mlp_in : &a->in;
             if (products == 3) x = in;
+            const float *time = a->time + modulation_of(&a->rows, r);
             for (int o = 0; o < n; o++)
-                hidden[o] = (float)silu(product((input){x, 1}, to_hidden, o) + a->time[o]);
+                hidden[o] = (float)silu(product((input){x, 1}, to_hidden, o) + time[o]);
             for (int o = 0; o < n; o++)
                 in[o] = (float)(product((input){hidden, 1}, &a->mlp_out, o) + a->mlp_out_bias[o]);
         }
@@ -266,12 +267,13 @@ void reference_velocity(const op *op, int first, int end, void *scratch) {
             ((size_t)(r / a->horizon) * (size_t)a->x_stride + (size_t)(a->x_offset + r % a->horizon)) *
             (size_t)k;
         norm own = norm_of_row(&a->norm, &a->rows, r);
+        float dt = dt_of_row(&a->rows, a->own_dt, a->dt, r);
         norm_row(&own, a->x, op->type, at, k, row);
         for (int o = 0; o < n; o++) {
             size_t to = (size_t)r * (size_t)n + (size_t)o;
             float v = (float)(product((input){row, 1}, &a->weight, o) + a->bias[o]);
             a->velocity[to] = v;
-            if (!(a->rows.known && a->rows.known[r])) a->x_t[to] += a->dt * v;
+            if (dt != 0) a->x_t[to] += dt * v;
         }
     }
 }

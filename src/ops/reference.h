@@ -28,7 +28,12 @@ const row_set *op_rows(const op *op);
 
 /* Where row r's norm weight, norm bias and gate begin, in floats after those of the op. */
 static inline int modulation_of(const row_set *rows, int r) {
-    return rows->known && rows->known[r] ? rows->known_at : 0;
+    return rows->known ? rows->known[r] * rows->known_at : 0;
+}
+/* A velocity's; 0 where row r stays as it is. */
+static inline float dt_of_row(const row_set *rows, const float *own_dt, float dt, int r) {
+    if (own_dt) return own_dt[r];
+    return rows->known && rows->known[r] ? 0 : dt;
 }
 static inline norm norm_of_row(const norm *norm, const row_set *rows, int r) {
     struct norm own = *norm;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #include "backend/cpu/isa.h"
-#include "parts_of_calls.h"
+#include "timed_steps.h"
 
 static openpi_error error = OPENPI_ERROR_INIT;
 
@@ -34,6 +34,26 @@ static void parts_at_every_level(void **state) {
                 mixed_engine(models[which / 2], cpu_isa_name(i), which % 2 ? OPENPI_BF16 : OPENPI_F32, 0);
             if (!engine) continue;
             parts_are_the_whole(engine, &m, 1);
+            openpi_engine_close(engine);
+        }
+}
+
+static void times_of_rows_at_every_level(void **state) {
+    static const char *const models[] = {"odd:pi0", "odd:pi05"};
+    static mixed m;
+    (void)state;
+    mixed_make(&m, 1);
+    for (int i = 0; i < cpu_isa_count(); i++)
+        for (int which = 0; which < 4; which++) {
+            int trained = which / 2;
+            openpi_engine *engine =
+                mixed_engine(models[trained], cpu_isa_name(i), which % 2 ? OPENPI_BF16 : OPENPI_F32,
+                             trained ? MIXED_DELAY : 0);
+            if (!engine) continue;
+            timed_are_the_steps(engine, &m);
+            timed_climb(engine, &m);
+            for (int b = 0; b < MIXED && trained; b++)
+                if (m.rtc[b].mode == OPENPI_RTC_TRAINED) timed_are_trained(engine, &m, b);
             openpi_engine_close(engine);
         }
 }
@@ -156,6 +176,52 @@ static void what_cannot_be_is_refused(void **state) {
     openpi_engine_close(engine);
 }
 
+static void steps_that_cannot_be_are_refused(void **state) {
+    static mixed m;
+    static timed t;
+    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+    openpi_session *session;
+    (void)state;
+    openpi_engine *engine = mixed_engine("odd:pi0", "reference", OPENPI_F32, 0);
+    openpi_session *parts = parts_session(engine, 1, 1), *few = timed_session(engine, 1, 2);
+    mixed_make(&m, 0);
+    options.times = 1;
+    refuses(openpi_session_create(engine, &options, &session, &error), OPENPI_BAD_ARGUMENT, "parts is 0");
+    options.parts = 1;
+    options.times = 2;
+    options.horizon = 1;
+    refuses(openpi_session_create(engine, &options, &session, &error), OPENPI_BAD_ARGUMENT,
+            "times is 2, expected 0 to 1");
+    refuses(openpi_session_step(parts, t.x, 1, t.times, t.dt, NULL, &error), OPENPI_BAD_ARGUMENT,
+            "without the option times");
+    refuses(openpi_session_step(NULL, t.x, 1, t.times, t.dt, NULL, &error), OPENPI_BAD_ARGUMENT, "NULL");
+    refuses(openpi_session_step(few, t.x, 1, t.times, t.dt, NULL, &error), OPENPI_BAD_ARGUMENT,
+            "session step: there is no prefix");
+    must(openpi_session_prefix(few, m.samples, 1, 1, NULL, &error));
+    refuses(openpi_session_step(few, t.x, 2, t.times, t.dt, NULL, &error), OPENPI_BAD_ARGUMENT,
+            "x has 2 chunks, expected 1");
+    refuses(openpi_session_step(few, NULL, 1, t.times, t.dt, NULL, &error), OPENPI_BAD_ARGUMENT, "x is NULL");
+    refuses(openpi_session_step(few, t.x, 1, NULL, t.dt, NULL, &error), OPENPI_BAD_ARGUMENT, "times is NULL");
+    refuses(openpi_session_step(few, t.x, 1, t.times, NULL, NULL, &error), OPENPI_BAD_ARGUMENT, "dt is NULL");
+    t.times[1] = 0.5f;
+    timed_step(few, &t, 1);
+    t.times[2] = 0.25f;
+    refuses(openpi_session_step(few, t.x, 1, t.times, t.dt, NULL, &error), OPENPI_BAD_ARGUMENT,
+            "more than 2 different times");
+    t.times[2] = 1.5f;
+    refuses(openpi_session_step(few, t.x, 1, t.times, t.dt, NULL, &error), OPENPI_BAD_INPUT,
+            "sample 0: times[2] is 1.5, expected 0 to 1");
+    t.times[2] = NAN;
+    refuses(openpi_session_step(few, t.x, 1, t.times, t.dt, NULL, &error), OPENPI_BAD_INPUT,
+            "times[2] is nan");
+    t.times[2] = 0;
+    t.dt[8] = INFINITY;
+    refuses(openpi_session_step(few, t.x, 1, t.times, t.dt, NULL, &error), OPENPI_BAD_INPUT, "dt[8] is inf");
+    openpi_session_close(parts);
+    openpi_session_close(few);
+    openpi_engine_close(engine);
+}
+
 /* The time on the device is that of both parts, each once. */
 static void times_are_of_both_parts(void **state) {
     static mixed m;
@@ -202,6 +268,8 @@ int main(void) {
         cmocka_unit_test(parts_at_every_level), cmocka_unit_test(what_changed_is_computed),
         cmocka_unit_test(after_a_failure),      cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(noise_is_drawn),       cmocka_unit_test(times_are_of_both_parts),
+        cmocka_unit_test(times_of_rows_at_every_level),
+        cmocka_unit_test(steps_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

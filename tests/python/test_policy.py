@@ -143,6 +143,25 @@ def test_parts_of_a_call(none):
         session.prefix([sample])
 
 
+def test_times_of_actions(none):
+    policy, obs = none
+    request = policy.request()
+    request.prepare(obs)
+    sample, noise = request.sample(), openpi_c.noise((2, 4, 32))
+    with policy.engine.session(horizon=4, batch=2, parts=True, times=2) as session:
+        session.prefix([sample], 2)
+        by = np.float32(-1 / session.info["steps"])
+        assert (session.step(noise, np.ones((2, 4)), np.full((2, 4), by)) == session.denoise(noise, 0, 1)).all()
+        moved = session.step(noise, [1, 1, 0, 0], [by, by, 0, 0])
+        assert ((moved == noise).all(axis=2) == [False, False, True, True]).all()
+        with pytest.raises(ValueError, match="more than 2 different times"):
+            session.step(noise, [1, 0.5, 0, 0], np.zeros(4))
+        with pytest.raises(ValueError, match=r"times\[1\] is 2, expected 0 to 1"):
+            session.step(noise, [1, 2, 1, 1], np.zeros(4))
+        with pytest.raises(ValueError, match="broadcast"):
+            session.step(noise, np.zeros(5), np.zeros(4))
+
+
 def test_default_prompt():
     arguments, data, tensors = golden.policy_case("libero_pi0")
     obs = golden.message(data)

@@ -243,6 +243,7 @@ static void finish_linear(const cpu_finish *f, int panel, int first_row, int row
         if (n <= 0) return;
         vec bias = f->bias ? vec_load_n(f->bias + column, n) : vec_set(0);
         for (int r = 0; r < rows; r++) {
+            if (f->set) bias = vec_load_n(f->bias + modulation_of(f->set, first_row + r) + column, n);
             vec y = vec_activate(f->activation, vec_add(vec_load(c + r * PANEL + half), bias));
             if (f->row_add) {
                 size_t at = (size_t)((first_row + r) % f->row_add_period) * (size_t)f->n + (size_t)column;
@@ -291,8 +292,8 @@ static void finish_velocity(const cpu_finish *f, int panel, int first_row, int r
             size_t at = (size_t)(first_row + r) * (size_t)f->n + (size_t)column;
             vec v = vec_add(vec_load(c + r * PANEL + half), bias);
             vec_store_n((float *)f->out + at, v, n);
-            if (f->set->known && f->set->known[first_row + r]) continue;
-            vec_store_n(f->x_t + at, vec_fma(vec_set(f->dt), v, vec_load_n(f->x_t + at, n)), n);
+            float dt = dt_of_row(f->set, f->own_dt, f->dt, first_row + r);
+            if (dt != 0) vec_store_n(f->x_t + at, vec_fma(vec_set(dt), v, vec_load_n(f->x_t + at, n)), n);
         }
     }
 }

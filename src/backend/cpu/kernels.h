@@ -72,7 +72,9 @@ typedef struct cpu_finish {
     int group, stride, offset;   /* out row of r: r / group · stride + offset + r % group; group 0: r       */
     void *out;
     float dt, *x_t;              /* velocity                                                               */
-    const row_set *set;          /* residual, velocity: some rows may be known                             */
+    const float *own_dt;         /* velocity: NULL, or each row's                                          */
+    const row_set *set;          /* residual, velocity: some rows may be known; linear: NULL, or each row
+                                    has a bias of its own                                                  */
     const op_norm_qkv *qkv;
 } cpu_finish;
 

@@ -94,6 +94,7 @@ static cpu_gemm velocity(const op *op, cpu_gemm g) {
                             .bias = a->bias,
                             .out = a->velocity,
                             .dt = a->dt,
+                            .own_dt = a->own_dt,
                             .x_t = a->x_t,
                             .set = g.set};
     return g;
@@ -119,7 +120,10 @@ static cpu_gemm action_layer(const op *op, cpu_gemm g, int which, const float *x
     g.finisher = g.kernels->elements->linear;
     g.finish = (cpu_finish){.type = DTYPE_F32, .n = a->in.n, .out = out};
     g.finish.bias = which == ACTION_IN ? a->in_bias : which == ACTION_HIDDEN ? a->time : a->mlp_out_bias;
-    if (which == ACTION_HIDDEN) g.finish.activation = ACT_SILU;
+    if (which == ACTION_HIDDEN) {
+        g.finish.activation = ACT_SILU;
+        g.finish.set = a->rows.times ? g.set : NULL;
+    }
     if (which == action_last(a)) {
         g.finish.type = op->type;
         g.finish.group = a->horizon;
