@@ -516,9 +516,11 @@ typedef struct openpi_session_info {
     int recorded;                /* 1: a call replays the whole plan as one graph                    */
     char not_recorded[200];      /* the reason if a device that records plans did not; else empty    */
     uint64_t prefixes_kept;      /* calls whose prefix was that of the call before                   */
+    uint64_t ranges_recorded;    /* ranges of steps of openpi_session_denoise that were recorded, each at the
+                                    first call with it; 0 on a processor                             */
 } openpi_session_info;
 
-#define OPENPI_SESSION_INFO_INIT {sizeof(openpi_session_info), 0, 0, 0, 0, 0, 0, 0, 0, "", 0}
+#define OPENPI_SESSION_INFO_INIT {sizeof(openpi_session_info), 0, 0, 0, 0, 0, 0, 0, 0, "", 0, 0}
 
 /* Fills *info. On the session's thread. */
 OPENPI_API openpi_status openpi_session_get_info(const openpi_session *session, openpi_session_info *info,
@@ -1016,6 +1018,9 @@ OPENPI_API openpi_status openpi_session_run_many(openpi_session *session, const 
  * from any x, as often as one likes: step k is at the time 1 - k/N. A prefix is valid until the next prefix
  * or run of the session. With steps 0 to N the chunks are those of openpi_session_run_many, bit for bit, and
  * so they are where the N steps are made in several calls.
+ *
+ * A device that records plans records a range of steps at its first call, which takes longer; the ranges that
+ * are recorded have at most 4·N steps together, and the one that was used least lately goes first.
  *
  *   x      [count][H][32], in and out; finite, else OPENPI_BAD_INPUT. After a failure x is as it was
  *   count  batch * chunks of the prefix

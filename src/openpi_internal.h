@@ -9,7 +9,7 @@
 
 #include "checkpoint/identity.h"
 #include "model/w8_plan.h"
-#include "tuning/call_kinds.h"
+#include "tuning/step_ranges.h"
 
 /* Which weights of an engine are not those of its checkpoint. */
 enum { AS_STORED, BY_ADAPTER, BY_TENSORS };
@@ -100,6 +100,7 @@ struct openpi_session {
      * those of prefix and steps. */
     plan *more_plans[PLAN_KINDS];
     call_kinds more_kinds[PLAN_KINDS];
+    step_ranges ranges;                  /* with parts: recordings of some of their steps                  */
     plan_inputs in;                      /* the host's copy of the inputs                                  */
     void *host;                          /* its memory; NULL for the processor, which reads the plan's     */
     openpi_sample samples[OPENPI_MAX_BATCH]; /* of the call that runs                                      */

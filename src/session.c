@@ -88,7 +88,8 @@ static openpi_status draft_more(openpi_session *s, const plan_shape *shape, open
         TRY(plan_create(s->engine->model, shape, (plan_kind)kind, &s->more_plans[kind], error));
         TRY(call_kinds_open(&s->more_kinds[kind], s->more_plans[kind], error));
     }
-    return OPENPI_OK;
+    if (!s->options.parts) return OPENPI_OK;
+    return step_ranges_open(&s->ranges, &s->more_kinds[PLAN_DENOISE], error);
 }
 
 /* Everything but the memory. */
@@ -122,6 +123,7 @@ static openpi_status take_times(openpi_session *s, openpi_error *error) {
 }
 
 static void close_draft(openpi_session *s) {
+    step_ranges_close(&s->ranges);
     call_kinds_close(&s->kinds);
     plan_close(s->plan);
     for (int kind = 0; kind < PLAN_KINDS; kind++) {
@@ -217,6 +219,7 @@ static void release_memory(openpi_session *s) {
     if (s->memory) device->backend->release(device, s->memory);
     if (s->work) device->backend->release(device, s->work);
     if (s->host) device->backend->release_host(device, s->host);
+    step_ranges_forget(&s->ranges);
     call_kinds_forget(&s->kinds);
     for (int kind = 0; kind < PLAN_KINDS; kind++)
         if (s->more_plans[kind]) call_kinds_forget(&s->more_kinds[kind]);
@@ -248,6 +251,7 @@ openpi_status openpi_session_get_info(const openpi_session *s, openpi_session_in
                                .recorded = s->kinds.recordings[CALL_ANY] != NULL};
     memcpy(own.not_recorded, s->kinds.no_recording, sizeof own.not_recorded);
     own.prefixes_kept = s->prefixes_kept;
+    own.ranges_recorded = s->ranges.recorded;
     BOUNDARY_GIVE(openpi_session_info, &own, info);
     return OPENPI_OK;
 }

@@ -247,7 +247,7 @@ static openpi_status run_by_turns(openpi_session *s, const plan *plan, op_list l
         TRY(device->backend->upload(device, copies->up[i].to, copies->up[i].from, copies->up[i].bytes,
                                     error));
     double uploaded = clock_ms();
-    if (s->observer)
+    if (s->observer && list.count == plan->count)
         TRY(session_run_observed(s, plan, s->last.batch, t->stage_ms, error));
     else if (s->on_run && plan == s->plan)
         TRY(s->on_run(s->on_run_user, s, t->stage_ms, error));
@@ -379,13 +379,19 @@ static openpi_status run_denoise(openpi_session *s, openpi_timing *t, int timed,
     return OPENPI_OK;
 }
 
-static openpi_status run_steps(openpi_session *s, int from, int to, openpi_timing *t, openpi_error *error) {
+/* Some of them. */
+static openpi_status run_steps(openpi_session *s, int from, int to, openpi_timing *t, int timed,
+                               openpi_error *error) {
     const plan *plan = s->more_plans[PLAN_DENOISE];
     call_kinds *kinds = &s->more_kinds[PLAN_DENOISE];
+    int kind = call_kinds_find(kinds, s->last.images, s->last.text);
     call_copies copies = copies_of_steps(s);
     op_block cut[OPENPI_MAX_STEPS];
-    call_kinds_choose(kinds, call_kinds_find(kinds, s->last.images, s->last.text));
-    TRY(run_by_turns(s, plan, plan_steps(plan, from, to, cut), &copies, t, error));
+    struct recording *recording;
+    call_kinds_choose(kinds, kind);
+    TRY(step_ranges_find(&s->ranges, from, to, kind, s->work, &recording, error));
+    TRY(recording ? replay(s, recording, &copies, timed ? t : NULL, error)
+                  : run_by_turns(s, plan, plan_steps(plan, from, to, cut), &copies, t, error));
     s->kept.has_state |= !from;
     return OPENPI_OK;
 }
@@ -583,7 +589,7 @@ static openpi_status make_state(openpi_session *s, int count, const float *x, op
                                 openpi_error *error) {
     if (!s->plan->state_token || s->kept.has_state) return OPENPI_OK;
     fill_noise(s, count, x);
-    return run_steps(s, 0, 1, t, error);
+    return run_steps(s, 0, 1, t, 0, error);
 }
 
 static openpi_status make_denoise(openpi_session *s, float *x, int count, int from, int to,
@@ -594,7 +600,7 @@ static openpi_status make_denoise(openpi_session *s, float *x, int count, int fr
     if (from) TRY(make_state(s, count, x, &t, error));
     fill_noise(s, count, x);
     TRY(!from && to == s->options.steps ? run_denoise(s, &t, timing != NULL, error)
-                                        : run_steps(s, from, to, &t, error));
+                                        : run_steps(s, from, to, &t, timing != NULL, error));
     TRY(copy_actions(s, count, x, error));
     end_call(start, &t, timing);
     return OPENPI_OK;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "backend/cpu/isa.h"
+#include "openpi_internal.h"
 #include "timed_steps.h"
 
 static openpi_error error = OPENPI_ERROR_INIT;
@@ -56,6 +57,33 @@ static void times_of_rows_at_every_level(void **state) {
                 if (m.rtc[b].mode == OPENPI_RTC_TRAINED) timed_are_trained(engine, &m, b);
             openpi_engine_close(engine);
         }
+}
+
+/* On the device of the environment: a range of steps that is replayed gives what launching it does. */
+static void ranges_are_the_same_recorded(void **state) {
+    static float first[PARTS_BATCH * MIXED_ONE], replayed[PARTS_BATCH * MIXED_ONE];
+    static mixed m;
+    (void)state;
+    openpi_engine *engine = mixed_engine("odd:pi0", NULL, OPENPI_BF16, 0);
+    openpi_session *session = parts_session(engine, PARTS_BATCH, 1);
+    struct recording **all = &session->more_kinds[PLAN_DENOISE].recordings[CALL_ANY], *kept = *all;
+    uint64_t ranges = 0;
+    mixed_make(&m, 0);
+    must(openpi_session_prefix(session, m.samples, 2, PARTS_CHUNKS, NULL, &error));
+    for (int from = 0; from < MIXED_STEPS; from++)
+        for (int to = from + 1; to <= MIXED_STEPS; to++) {
+            ranges += kept && to - from < MIXED_STEPS;
+            for (int turn = 0; turn < 2; turn++) {
+                parts_from(session, &m, from, to, replayed);
+                assert_int_equal(parts_recorded(session), ranges);
+            }
+            *all = NULL;
+            parts_from(session, &m, from, to, first);
+            *all = kept;
+            parts_same("a range, recorded", replayed, first);
+        }
+    openpi_session_close(session);
+    openpi_engine_close(engine);
 }
 
 /* ---- a prefix that is kept -------------------------------------------------------------------------- */
@@ -269,6 +297,7 @@ int main(void) {
         cmocka_unit_test(after_a_failure),      cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(noise_is_drawn),       cmocka_unit_test(times_are_of_both_parts),
         cmocka_unit_test(times_of_rows_at_every_level),
+        cmocka_unit_test(ranges_are_the_same_recorded),
         cmocka_unit_test(steps_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

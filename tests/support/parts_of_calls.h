@@ -67,7 +67,30 @@ static inline void parts_last_step(openpi_session *session, const mixed *m, cons
     }
 }
 
-/* `cuts`: the device computes a step in the same way however many are made together. */
+static inline uint64_t parts_recorded(const openpi_session *session) {
+    openpi_session_info info = OPENPI_SESSION_INFO_INIT;
+    openpi_error why = OPENPI_ERROR_INIT;
+    parts_must(openpi_session_get_info(session, &info, &why), &why);
+    return info.ranges_recorded;
+}
+
+/* A range gives the same the first time, when a device records it, and later; all steps together are recorded
+ * with the session. */
+static inline void parts_ranges(openpi_session *session, const mixed *m, int records) {
+    static float first[PARTS_BATCH * MIXED_ONE], again[PARTS_BATCH * MIXED_ONE];
+    uint64_t recorded = 0;
+    for (int from = 0; from < MIXED_STEPS; from++)
+        for (int to = from + 1; to <= MIXED_STEPS; to++) {
+            parts_from(session, m, from, to, first);
+            recorded += records && to - from < MIXED_STEPS;
+            assert_int_equal(parts_recorded(session), recorded);
+            parts_from(session, m, from, to, again);
+            parts_same("a range again", again, first);
+            assert_int_equal(parts_recorded(session), recorded);
+        }
+}
+
+/* `cuts`: the device computes a step in the same way however many are made together; 2: and it records. */
 static inline void parts_are_the_whole(openpi_engine *engine, const mixed *m, int cuts) {
     static const int once[] = {0, MIXED_STEPS}, each[] = {0, 1, 2, MIXED_STEPS}, late[] = {0, 2, MIXED_STEPS};
     static float whole[PARTS_BATCH * MIXED_ONE], x[PARTS_BATCH * MIXED_ONE];
@@ -86,6 +109,7 @@ static inline void parts_are_the_whole(openpi_engine *engine, const mixed *m, in
     parts_steps(session, m, once, x);
     parts_same("prefix, then steps", x, whole);
     if (cuts) {
+        parts_ranges(session, m, cuts > 1);
         parts_steps(session, m, each, x);
         parts_same("step by step", x, whole);
         parts_steps(session, m, late, x);

@@ -173,6 +173,36 @@ static void test_chunks(void **state) {
     openpi_engine_close(engine);
 }
 
+/* A range of steps is recorded at its first call; where the driver then cannot capture, it runs op by op. */
+static void test_ranges(void **state) {
+    static float noise[VALUES], x[3][VALUES];
+    static const int32_t tokens[] = {2, 5, 9};
+    static const float zeros[OPENPI_ACTION_DIM];
+    const openpi_sample sample = {.size = sizeof sample, .tokens = tokens, .token_count = 3, .state = zeros};
+    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+    openpi_engine *engine;
+    (void)state;
+    must(open_engine(&engine));
+    openpi_noise(1, 1, noise, VALUES);
+    options.horizon = 10;
+    options.steps = 2;
+    options.parts = 1;
+    for (int which = 0; which < 3; which++) {
+        openpi_session *session;
+        must(openpi_session_create(engine, &options, &session, &error));
+        must(openpi_session_prefix(session, &sample, 1, 1, NULL, &error));
+        int replays = fake->replays;
+        if (which == 2) fail_next(EMULATED_CAPTURE, 0, 900);
+        for (int turn = 0; turn <= (which == 1); turn++)
+            must(openpi_session_denoise(session, memcpy(x[which], noise, sizeof noise), 1, 0, 1, NULL,
+                                        &error));
+        assert_int_equal(fake->replays - replays, which == 2 ? 0 : which + 1);
+        assert_memory_equal(x[which], x[0], sizeof noise);
+        openpi_session_close(session);
+    }
+    openpi_engine_close(engine);
+}
+
 /* A device that is lost says so in every later call, and gives everything back. */
 static void test_lost(void **state) {
     static const char *const functions[] = {EMULATED_ON_THE_WAY};

@@ -247,7 +247,7 @@ static void test_chunking(void **state) {
             open_trained(specs[i / 2], i % 2 ? OPENPI_BF16 : OPENPI_F32, trained ? MIXED_DELAY : 0);
         mixed_make(&m, trained);
         mixed_is_each_alone(engine, &m);
-        if (i == 1) parts_are_the_whole(engine, &m, 1);
+        if (i == 1) parts_are_the_whole(engine, &m, 2);
         openpi_session *session = mixed_session(engine, MIXED, 1);
         call_kinds *kinds = &session->more_kinds[trained ? PLAN_TRAINED : PLAN_GUIDED];
         struct recording *kept[CALL_KINDS];
@@ -263,6 +263,53 @@ static void test_chunking(void **state) {
         openpi_session_close(session);
         openpi_engine_close(engine);
     }
+}
+
+/* Ranges of steps: each call is one replay and gives what launching op by op gives. No more steps are
+ * recorded than the bound says, and the range that was asked for last stays. */
+static void test_ranges(void **state) {
+    enum { STEPS = 6, RANGES = STEPS * (STEPS + 1) / 2 - 1, H = 5, ONE = H * OPENPI_ACTION_DIM };
+    static const int32_t tokens[] = {2, 5, 9};
+    static const float zeros[OPENPI_ACTION_DIM];
+    const openpi_sample sample = {.size = sizeof sample, .tokens = tokens, .token_count = 3, .state = zeros};
+    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+    openpi_engine *engine = open_engine("odd:pi0", OPENPI_BF16);
+    openpi_session *session;
+    float noise[ONE], x[2][ONE];
+    (void)state;
+    options.horizon = H;
+    options.steps = STEPS;
+    options.parts = 1;
+    must(openpi_session_create(engine, &options, &session, &error));
+    openpi_noise(1, 1, noise, ONE);
+    must(openpi_session_prefix(session, &sample, 1, 1, NULL, &error));
+    must(openpi_session_denoise(session, memcpy(x[0], noise, sizeof noise), 1, 0, STEPS, NULL, &error));
+    assert_int_equal(session->ranges.recorded, 0);
+    for (int i = 0; i < STEPS * STEPS; i++) {
+        int from = i / STEPS, to = i % STEPS + 1, replays = host_replays();
+        if (from >= to || to - from == STEPS) continue;
+        for (int again = 0; again < 2; again++) {
+            uint64_t recorded = session->ranges.recorded;
+            memcpy(x[0], noise, sizeof noise);
+            must(openpi_session_denoise(session, x[0], 1, from, to, NULL, &error));
+            assert_int_equal(session->ranges.recorded - recorded, !again);
+            assert_int_equal(host_replays(), ++replays);
+            assert_true(session->ranges.steps <= RANGES_SHARE * STEPS);
+        }
+        struct recording **all = &session->more_kinds[PLAN_DENOISE].recordings[CALL_ANY], *kept = *all;
+        *all = NULL;
+        memcpy(x[1], noise, sizeof noise);
+        must(openpi_session_denoise(session, x[1], 1, from, to, NULL, &error));
+        *all = kept;
+        assert_int_equal(host_replays(), replays);
+        assert_memory_equal(x[0], x[1], sizeof noise);
+    }
+    assert_int_equal(session->ranges.recorded, RANGES);
+    memcpy(x[0], noise, sizeof noise);           /* a range that is gone meanwhile               */
+    must(openpi_session_denoise(session, x[0], 1, 0, 1, NULL, &error));
+    assert_int_equal(session->ranges.recorded, RANGES + 1);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
 }
 
 /* Launches of a timed recording: every op has one, in order, by kernels of this vendor. */
@@ -567,6 +614,7 @@ static int run_device(void) {
         cmocka_unit_test_teardown(test_facts, nothing_left),
         cmocka_unit_test_teardown(test_generated, nothing_left),
         cmocka_unit_test_teardown(test_replays, nothing_left),
+        cmocka_unit_test_teardown(test_ranges, nothing_left),
         cmocka_unit_test_teardown(test_timed, nothing_left),
         cmocka_unit_test_teardown(test_blocks, nothing_left),
         cmocka_unit_test_teardown(test_prepared, nothing_left),
