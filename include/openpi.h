@@ -1048,11 +1048,10 @@ OPENPI_API openpi_status openpi_session_denoise(openpi_session *session, float *
  * The session's option `times` bounds how many different ones a call has. Those that the call before had,
  * too, are not computed again. Where all rows of a chunk are at a time of the session's steps and dt is
  * (float)(-1.0/N), the result is that of openpi_session_denoise, with the times of trained chunking that of
- * openpi_session_run_rtc: bit for bit on a processor.
+ * openpi_session_run_rtc: bit for bit on a processor, on a GPU to rounding, since other kernels run there.
  *
  *   OPENPI_BAD_ARGUMENT  also: more different times than the session takes, or created without `times`
- *   OPENPI_BAD_INPUT     also: a time outside of 0 … 1, a dt that is not finite
- * openpi_session_create returns OPENPI_UNSUPPORTED on a device without kernels for it. */
+ *   OPENPI_BAD_INPUT     also: a time outside of 0 … 1, a dt that is not finite */
 OPENPI_API openpi_status openpi_session_step(openpi_session *session, float *x, int count,
                                              const float *times, const float *dt, openpi_timing *timing,
                                              openpi_error *error);

@@ -16,21 +16,15 @@ static openpi_status in_range(const char *what, int value, int low, int high, op
                   low, high);
 }
 
-/* Steps whose rows have times of their own: is the device able, and does the session have parts? */
-static openpi_status check_times(const openpi_engine *engine, const openpi_session_options *options,
-                                 openpi_error *error) {
+/* Steps whose rows have times of their own are steps over a prefix that is kept. */
+static openpi_status check_times(const openpi_session_options *options, openpi_error *error) {
     if (!options->times) return OPENPI_OK;
     TRY(in_range("times", options->times, 0, options->batch * options->horizon, error));
-    if (!options->parts)
-        return report(error, OPENPI_BAD_ARGUMENT,
+    if (options->parts) return OPENPI_OK;
+    return report(error, OPENPI_BAD_ARGUMENT,
                       "session options: times is %d, but parts is 0, expected 1: steps are over a prefix "
                       "that is kept",
                       options->times);
-    if (engine->device->backend->row_times) return OPENPI_OK;
-    return report(error, OPENPI_UNSUPPORTED,
-                  "session options: times is %d, but devices of %s have no kernels for rows with times of "
-                  "their own, expected 0, or the device cpu",
-                  options->times, engine->device->backend->name);
 }
 
 /* The caller's options into s->options: zeros become defaults, and the session notes which ones did. */
@@ -50,7 +44,7 @@ static openpi_status resolve(const openpi_engine *engine, const openpi_session_o
     TRY(in_range("steps", out->steps, 1, OPENPI_MAX_STEPS, error));
     TRY(in_range("rtc", out->rtc, 0, 1, error));
     TRY(in_range("parts", out->parts, 0, 1, error));
-    TRY(check_times(engine, out, error));
+    TRY(check_times(out, error));
     return in_range("max_prompt", out->max_prompt, 1, LIMIT_PROMPT, error);
 }
 

@@ -124,7 +124,6 @@ typedef struct backend {
     openpi_status (*copy_rows)(device *device, void *to, const void *from, size_t pitch, size_t bytes,
                                int rows, openpi_error *error);
 
-    int row_times;               /* 1: ops run over rows that have times of their own (row_set.times)     */
     /* 1: products with weights of this format and rows made into `input` run, under activations of `type`.
      * What a table of embeddings is gathered from is fp32 or bf16. */
     int (*takes_weights)(const device *device, dtype type, weight_type weights, matrix_input input);

@@ -27,8 +27,7 @@ typedef struct row_set {
     const int32_t *known;        /* [capacity] 1: the row's action is known, so its time is 0; NULL: none */
     int known_at;                /* norm weight, norm bias and gate of row r begin known[r]·known_at floats
                                     after those of the op; so does what an embedding adds                 */
-    int times;                   /* 0; or rows have times of their own, and known[r] is one of 0 … times-1,
-                                    where the device takes them (backend.row_times)                       */
+    int times;                   /* 0; or rows have times of their own, and known[r] is 0 … times-1       */
 } row_set;                       /* a sample's rows are neighbours, samples in ascending order            */
 
 /* A linear layer's weights, y = x·Wᵀ, as the backend packed them. Logical element (row o of n, column i of

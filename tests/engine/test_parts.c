@@ -51,10 +51,7 @@ static void times_of_rows_at_every_level(void **state) {
                 mixed_engine(models[trained], cpu_isa_name(i), which % 2 ? OPENPI_BF16 : OPENPI_F32,
                              trained ? MIXED_DELAY : 0);
             if (!engine) continue;
-            timed_are_the_steps(engine, &m);
-            timed_climb(engine, &m);
-            for (int b = 0; b < MIXED && trained; b++)
-                if (m.rtc[b].mode == OPENPI_RTC_TRAINED) timed_are_trained(engine, &m, b);
+            timed_all(engine, &m, trained, 0);
             openpi_engine_close(engine);
         }
 }

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "gpu_engine.h"
-#include "parts_of_calls.h"
+#include "timed_steps.h"
 #include "relative.h"
 #include "resident.h"
 
@@ -402,6 +402,7 @@ static void test_chunking(void **state) {
         mixed_make(&m, i / 2);
         mixed_in_one_session(session, &m);
         parts_are_the_whole(engine, &m, 0);
+        timed_all(engine, &m, i / 2 > 0, i % 2 ? 0.1 : 1e-3);
         openpi_session_close(session);
         openpi_engine_close(engine);
     }

@@ -301,7 +301,6 @@ const backend backend_cpu = {
     .upload = cpu_copy,
     .download = cpu_copy,
     .copy_rows = cpu_copy_rows,
-    .row_times = 1,
     .takes_weights = cpu_takes_weights,
     .matrix_bytes = cpu_matrix_bytes,
     .matrix_blocks = cpu_matrix_blocks,

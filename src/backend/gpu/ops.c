@@ -9,7 +9,9 @@ static int activation_of(activation a) {
     return a == ACT_GELU || a == ACT_GEGLU ? GPU_ACT_GELU : a == ACT_SILU ? GPU_ACT_SILU : GPU_ACT_NONE;
 }
 
-static gpu_known known_of(const row_set *rows) { return (gpu_known){rows->known, rows->known_at}; }
+static gpu_known known_of(const row_set *rows) {
+    return (gpu_known){rows->known, rows->known_at, rows->times};
+}
 
 static int norm_of(norm_kind kind) { return kind == NORM_LAYER ? GPU_NORM_LAYER : GPU_NORM_RMS; }
 
@@ -34,6 +36,20 @@ static gpu_task product_of(const row_set *rows, const void *x, int f32, const no
     return (gpu_task){.kind = GPU_PRODUCT, .rows = rows->capacity, .product = p};
 }
 
+/* Products know two times of rows, the step's and 0. Where rows have times of their own, what depends on them
+ * stands in kernels of its own: the norm before a product, what is added or moved after it. */
+static void norm_apart(gpu_issue *issue, gpu_task *task) {
+    gpu_linear *p = &task->product;
+    if (p->epilogue.known.times && p->norm) {
+        size_t bytes = (size_t)task->rows * (size_t)p->ldx * (p->x_type == GPU_X_F32 ? 4 : sizeof(bf16));
+        gpu_task norm = {.kind = GPU_NORM, .rows = task->rows, .rows_a_block = GPU_NORM_ROWS};
+        norm.norm = gpu_norm_of(p, gpu_work_take(issue, bytes));
+        gpu_launch_usual(issue, &norm);
+        gpu_read_normed(p, norm.norm.out);
+    }
+    if (p->epilogue.known.times) p->epilogue.known = (gpu_known){0};
+}
+
 static void issue_norm_linear(gpu_issue *issue, const op *op) {
     const op_norm_linear *a = &op->norm_linear;
     int f32 = op->type == DTYPE_F32, gated = a->weight.form == MATRIX_GATED;
@@ -48,6 +64,7 @@ static void issue_norm_linear(gpu_issue *issue, const op *op) {
                                            .known = known_of(&a->rows),
                                            .to.map = a->out_row,
                                            .out = a->out};
+    norm_apart(issue, &task);
     gpu_launch_chosen(issue, &task);
 }
 
@@ -60,10 +77,35 @@ gpu_ahead gpu_ahead_of(const gpu_issue *issue) {
     return (gpu_ahead){list[0]->data, (uint32_t)gpu_matrix_bytes(&issue->device->base, list[0])};
 }
 
+/* x[r] += gate·y[r], or dt[r]·y[r], where y [rows][n] is what a product stored. */
+static void add_apart(gpu_issue *issue, const row_set *rows, gpu_add add) {
+    gpu_task task = {.kind = GPU_ADD, .rows = rows->capacity};
+    add.count = rows->count;
+    add.known = known_of(rows);
+    task.add = add;
+    gpu_launch_usual(issue, &task);
+}
+
+static void residual_apart(gpu_issue *issue, const op *op, gpu_task *task) {
+    const op_linear_residual *a = &op->linear_residual;
+    int f32 = op->type == DTYPE_F32;
+    size_t bytes = (size_t)a->rows.capacity * (size_t)a->weight.n * (f32 ? sizeof(float) : sizeof(bf16));
+    void *sums = gpu_work_take(issue, bytes);
+    task->product.epilogue = (gpu_epilogue){
+        .kind = GPU_EPILOGUE_STORE, .f32 = f32, .n = a->weight.n, .bias = a->bias, .out = sums};
+    gpu_launch_chosen(issue, task);
+    add_apart(issue, &a->rows,
+              (gpu_add){.y = sums, .gate = a->gate, .n = a->weight.n, .f32 = f32, .x = a->x});
+}
+
 static void issue_linear_residual(gpu_issue *issue, const op *op) {
     const op_linear_residual *a = &op->linear_residual;
     int f32 = op->type == DTYPE_F32;
     gpu_task task = product_of(&a->rows, a->a, f32, NULL, &a->weight);
+    if (a->rows.times && a->gate) {
+        residual_apart(issue, op, &task);
+        return;
+    }
     task.product.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_RESIDUAL,
                                            .f32 = f32,
                                            .n = a->weight.n,
@@ -93,6 +135,7 @@ static void issue_norm_qkv(gpu_issue *issue, const op *op) {
                                            .head_dim = a->weight.head_dim,
                                            .capacity = a->cache.capacity,
                                            .head_columns = gpu_head_columns(a->weight.head_dim)};
+    norm_apart(issue, &task);
     gpu_launch_chosen(issue, &task);
 }
 
@@ -150,6 +193,18 @@ static gpu_task next_in_chain(const op_action_embed *a, const void *x, const mat
     return task;
 }
 
+static void activate_apart(gpu_issue *issue, const op_action_embed *a, float *hidden) {
+    gpu_task task = {.kind = GPU_ACTIVATE, .rows = a->rows.capacity};
+    task.activate = (gpu_activate){.count = a->rows.count,
+                                   .bias = a->time,
+                                   .activation = GPU_ACT_SILU,
+                                   .n = a->in.n,
+                                   .f32 = 1,
+                                   .x = hidden,
+                                   .known = known_of(&a->rows)};
+    gpu_launch_usual(issue, &task);
+}
+
 /* Two or three products. What is between them is fp32, or bf16 + bf16 (a row is [upper | lower]). */
 static void issue_action_chain(gpu_issue *issue, const op_action_embed *a, const gpu_epilogue *last,
                                int split) {
@@ -167,10 +222,13 @@ static void issue_action_chain(gpu_issue *issue, const op_action_embed *a, const
     }
     float *hidden = gpu_work_take(issue, bytes);
     task.product.epilogue = between;
-    task.product.epilogue.activation = GPU_ACT_SILU;
-    task.product.epilogue.bias = a->time;
     task.product.epilogue.out = hidden;
+    if (!a->rows.times) {
+        task.product.epilogue.activation = GPU_ACT_SILU;
+        task.product.epilogue.bias = a->time;
+    }
     gpu_launch_usual(issue, &task);
+    if (a->rows.times) activate_apart(issue, a, hidden);
     task = next_in_chain(a, hidden, &a->mlp_out, split);
     task.product.epilogue = *last;
     task.product.epilogue.bias = a->mlp_out_bias;
@@ -199,7 +257,7 @@ static void issue_action_embed(gpu_issue *issue, const op *op) {
         !last.f32 && (products < 3 || a->mlp_in.type == WEIGHT_BF16) && a->mlp_out.type == WEIGHT_BF16;
     gpu_choices_of(issue->device, &chain, &choices);
     const gpu_choice *choice = gpu_choices_pick(issue, &choices);
-    if (choice) issue_action_chain(issue, a, &last, choice->split);
+    if (choice) issue_action_chain(issue, a, &last, choice->split && !a->rows.times);
 }
 
 static void issue_velocity(gpu_issue *issue, const op *op) {
@@ -212,9 +270,14 @@ static void issue_velocity(gpu_issue *issue, const op *op) {
                                            .bias = a->bias,
                                            .known = known_of(&a->rows),
                                            .out = a->velocity,
-                                           .x_t = a->x_t,
+                                           .x_t = a->own_dt ? NULL : a->x_t,
                                            .dt = a->dt};
+    norm_apart(issue, &task);
     gpu_launch_chosen(issue, &task);
+    if (a->own_dt)
+        add_apart(
+            issue, &a->rows,
+            (gpu_add){.y = a->velocity, .factor = a->own_dt, .n = a->weight.n, .f32 = 1, .x = a->x_t});
 }
 
 static void issue_guide(gpu_issue *issue, const op *op) {
@@ -470,6 +533,7 @@ static int is_whole(const op *op, const matrix *weight) {
 
 int gpu_is_pair(const op *ops, int count) {
     if (count < 2 || ops[0].kind != OP_LINEAR_RESIDUAL || !ops[0].linear_residual.normed_next) return 0;
+    if (ops[0].linear_residual.rows.times) return 0;
     const int is_qkv = ops[1].kind == OP_NORM_QKV;
     return (is_qkv || ops[1].kind == OP_NORM_LINEAR) && is_whole(&ops[0], &ops[0].linear_residual.weight) &&
            is_whole(&ops[1], is_qkv ? &ops[1].norm_qkv.weight : &ops[1].norm_linear.weight);

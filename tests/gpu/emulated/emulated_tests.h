@@ -10,6 +10,7 @@
 #ifndef TESTS_GPU_EMULATED_TESTS_H
 #define TESTS_GPU_EMULATED_TESTS_H
 
+#include <math.h>
 #include <string.h>
 
 #include "fake_gpu.h"
@@ -201,6 +202,58 @@ static void test_ranges(void **state) {
         openpi_session_close(session);
     }
     openpi_engine_close(engine);
+}
+
+/* A step of two chunks, the staircase on one and another order of times on the other, on this device. */
+static void step_on(const char *device, const char *model, openpi_dtype type, float *x) {
+    static const int32_t tokens[] = {2, 5, 9};
+    static const float state[OPENPI_ACTION_DIM] = {0.5f};
+    const openpi_sample sample = {.size = sizeof sample, .tokens = tokens, .token_count = 3, .state = state};
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    openpi_session_options shape = OPENPI_SESSION_OPTIONS_INIT;
+    openpi_engine *engine;
+    openpi_session *session;
+    float times[20], dt[20];
+    must(openpi_synthetic_parse(model, &synthetic, &error));
+    options.synthetic = &synthetic;
+    options.device = device;
+    options.dtype = type;
+    must(openpi_engine_open(NULL, &options, &engine, &error));
+    shape.batch = 2;
+    shape.horizon = 10;
+    shape.steps = 2;
+    shape.parts = 1;
+    shape.times = 10;
+    must(openpi_session_create(engine, &shape, &session, &error));
+    openpi_noise(1, 1, x, 2 * VALUES);
+    for (int r = 0; r < 20; r++) {
+        int k = r < 10 ? r : (r - 10) * 7 % 10;
+        times[r] = k < 2 ? 0 : k > 7 ? 1 : (float)(k - 1) / 7;
+        dt[r] = k < 2 ? 0 : -0.125f * (float)k;
+    }
+    must(openpi_session_prefix(session, &sample, 1, 2, NULL, &error));
+    must(openpi_session_step(session, x, 2, times, dt, NULL, &error));
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+}
+
+/* A step whose rows have times of their own, as the processor computes it. */
+static void test_times(void **state) {
+    static float x[2 * VALUES], want[2 * VALUES], noise[2 * VALUES];
+    (void)state;
+    openpi_noise(1, 1, noise, 2 * VALUES);
+    for (int which = 0; which < 4; which++) {
+        openpi_dtype type = which % 2 ? OPENPI_F32 : OPENPI_BF16;
+        double most = type == OPENPI_F32 ? 1e-4 : 0.03;
+        step_on("cpu", which / 2 ? "odd:pi05" : "odd:pi0", type, want);
+        step_on(EMULATED ":0", which / 2 ? "odd:pi05" : "odd:pi0", type, x);
+        for (int i = 0; i < 2 * VALUES; i++)
+            if (!(fabs((double)x[i] - (double)want[i]) <= most * (1 + fabs((double)want[i]))))
+                fail_msg("%d, number %d: %g, expected %g", which, i, (double)x[i], (double)want[i]);
+        assert_memory_equal(x, noise, 2 * OPENPI_ACTION_DIM * sizeof *x);          /* where dt is 0         */
+        assert_memory_not_equal(x + 2 * OPENPI_ACTION_DIM, noise + 2 * OPENPI_ACTION_DIM, sizeof *x);
+    }
 }
 
 /* A device that is lost says so in every later call, and gives everything back. */

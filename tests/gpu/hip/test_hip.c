@@ -166,6 +166,7 @@ int main(int count, char **words) {
         cmocka_unit_test_setup_teardown(test_replays, set_up, nothing_left),
         cmocka_unit_test_setup_teardown(test_chunks, set_up, nothing_left),
         cmocka_unit_test_setup_teardown(test_ranges, set_up, nothing_left),
+        cmocka_unit_test_setup_teardown(test_times, set_up, nothing_left),
         cmocka_unit_test_setup_teardown(test_blocks, set_up, nothing_left),
         cmocka_unit_test_setup_teardown(test_lost, set_up, nothing_left),
     };

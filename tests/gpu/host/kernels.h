@@ -53,7 +53,7 @@ static inline size_t row_of(const gpu_row_map *m, int r) {
 }
 
 /* What is to be added to the addresses of row r's norm weight, norm bias and gate. */
-static inline int known_at(const gpu_known *k, int r) { return k->rows && k->rows[r] ? k->at : 0; }
+static inline int known_at(const gpu_known *k, int r) { return k->rows ? k->rows[r] * k->at : 0; }
 
 static inline norm norm_of(int kind, const float *weight, const float *bias, int own, float eps) {
     norm_kind as = kind == GPU_NORM_LAYER ? NORM_LAYER : kind == GPU_NORM_RMS ? NORM_RMS : NORM_NONE;

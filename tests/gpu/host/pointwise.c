@@ -37,9 +37,10 @@ static void split_pixels(const void *arguments, host_block block) {
 static void activate(const void *arguments, host_block block) {
     const gpu_activate *p = arguments;
     if (block.x >= *p->count) return;
+    const float *bias = p->bias ? p->bias + known_at(&p->known, block.x) : NULL;
     for (int i = 0; i < p->n; i++) {
         size_t at = (size_t)(p->row ? p->row[block.x] : block.x) * (size_t)p->n + (size_t)i;
-        double y = load(p->x, type_of(p->f32), at) + (double)(p->bias ? p->bias[i] : 0);
+        double y = load(p->x, type_of(p->f32), at) + (double)(bias ? bias[i] : 0);
         y = activated(p->activation, y);
         if (p->up) y *= load(p->up, type_of(p->f32), (size_t)block.x * (size_t)p->n + (size_t)i);
         store(p->x, type_of(p->f32), at, (float)y);
@@ -50,11 +51,13 @@ static void add(const void *arguments, host_block block) {
     const gpu_add *p = arguments;
     if (block.x >= *p->count) return;
     const float *gate = p->gate ? p->gate + known_at(&p->known, block.x) : NULL;
+    const double factor = (double)(p->factor ? p->factor[block.x] : 1);
+    if (factor == 0) return;
     for (int i = 0; i < p->n; i++) {
         size_t at = (size_t)block.x * (size_t)p->n + (size_t)i;
         double x = load(p->x, type_of(p->f32), at), y = load(p->y, type_of(p->f32), at);
         y += (double)(p->bias ? p->bias[i] : 0);
-        store(p->x, type_of(p->f32), at, (float)(x + y * (gate ? gate[i] : 1)));
+        store(p->x, type_of(p->f32), at, (float)(x + y * (gate ? (double)gate[i] : factor)));
     }
 }
 

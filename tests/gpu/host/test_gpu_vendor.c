@@ -17,7 +17,7 @@
 #include "generated_matrix.h"
 #include "host.h"
 #include "openpi_internal.h"
-#include "parts_of_calls.h"
+#include "timed_steps.h"
 #include "verify_rows.h"
 
 static openpi_error error = OPENPI_ERROR_INIT;
@@ -248,6 +248,7 @@ static void test_chunking(void **state) {
         mixed_make(&m, trained);
         mixed_is_each_alone(engine, &m);
         if (i == 1) parts_are_the_whole(engine, &m, 2);
+        timed_all(engine, &m, trained, i % 2 ? 0.05 : 1e-4);
         openpi_session *session = mixed_session(engine, MIXED, 1);
         call_kinds *kinds = &session->more_kinds[trained ? PLAN_TRAINED : PLAN_GUIDED];
         struct recording *kept[CALL_KINDS];

@@ -35,10 +35,11 @@ typedef struct gpu_row_map {
 } gpu_row_map;
 
 /* Rows whose actions are known (row_set.known): their norm weights, norm biases and gates begin `at` floats
- * after those of other rows, and their x_t stays as it is. */
+ * after those of other rows, and their x_t stays as it is. Where `times` is not 0, which only the kernels of
+ * norm, add and activate meet, rows[r] is 0 … times-1, and those of row r begin rows[r]·at floats on. */
 typedef struct gpu_known {
     const int32_t *rows;                   /* [capacity] 1: known; NULL: none is                            */
-    int at;
+    int at, times;
 } gpu_known;
 
 /* Weights that a later kernel reads, which are copied into the second-level cache meanwhile. bytes: a
@@ -186,6 +187,7 @@ typedef struct gpu_activate {
     const int32_t *row;
     int n, f32;
     void *x;                               /* act [.][n], in and out                                        */
+    gpu_known known;                       /* the bias'                                                     */
 } gpu_activate;
 
 typedef struct gpu_add {
@@ -195,6 +197,7 @@ typedef struct gpu_add {
     gpu_known known;
     int n, f32;
     void *x;
+    const float *factor;                   /* [rows] of y, in the place of a gate; NULL: none               */
 } gpu_add;
 
 typedef struct gpu_rope_cache {

@@ -117,7 +117,10 @@ static void simt_list(const gpu_device *device, const gpu_task *task, gpu_choice
         choice.rank = RANK_ROWS;
         choice.kernel = LINEAR_ROWS;
         break;
-    case GPU_NORM: choice.kernel = NORM_ROWS_ANY; break;
+    case GPU_NORM:
+        if (task->norm.known.times) return;
+        choice.kernel = NORM_ROWS_ANY;
+        break;
     case GPU_EMBED_TEXT: choice.kernel = EMBED_TEXT; break;
     case GPU_PATCHES: choice.kernel = PATCHES; break;
     default: return;

@@ -1,7 +1,8 @@
 /* pointwise.cu: the ops that fused ones are made of, and what packs raw weights before a product. */
 #include "backend/gpu/cuda/vendor.h"
 
-enum { ACTIVATE, ADD, ROPE_CACHE, SOFTMAX, SCORES_SIMT, VALUES_SIMT, SCORES_MMA, VALUES_MMA, PACK_RAW };
+enum { ACTIVATE, ADD, ROPE_CACHE, SOFTMAX, SCORES_SIMT, VALUES_SIMT, SCORES_MMA, VALUES_MMA, PACK_RAW,
+       NORM_TIMES };
 enum { TILE = 64, COLUMNS = 1024 };
 
 static const gpu_kernel kernels[] = {
@@ -14,6 +15,7 @@ static const gpu_kernel kernels[] = {
     [SCORES_MMA] = {"scores_mma", 0, 0},
     [VALUES_MMA] = {"values_mma", 0, 0},
     [PACK_RAW] = {"pack_raw", 0, 0},
+    [NORM_TIMES] = {"norm_times", 0, 0},
 };
 
 /* One kernel a task, or one for fp32 and one for bf16. */
@@ -26,6 +28,7 @@ static int kernel_of(const gpu_task *task) {
     case GPU_SCORES: return task->scores.f32 ? SCORES_SIMT : SCORES_MMA;
     case GPU_VALUES: return task->values.f32 ? VALUES_SIMT : VALUES_MMA;
     case GPU_PACK: return PACK_RAW;
+    case GPU_NORM: return task->norm.known.times && task->norm.kind == GPU_NORM_RMS ? NORM_TIMES : -1;
     default: return -1;
     }
 }
@@ -75,6 +78,10 @@ static void pointwise_launch(gpu_issue *issue, gpu_task *task, const gpu_choice 
     case GPU_SCORES: launch_attend(issue, kernel, task, task->scores); return;
     case GPU_VALUES: launch_attend(issue, kernel, task, task->values); return;
     case GPU_PACK: launch_pack(issue, &task->pack); return;
+    case GPU_NORM:
+        gpu_emit(issue, kernel, (gpu_grid){.x = ceil_div(rows, 4), .y = 1, .threads = 128}, &task->norm,
+                 sizeof task->norm);
+        return;
     default: return;
     }
 }

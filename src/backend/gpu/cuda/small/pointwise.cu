@@ -2,6 +2,7 @@
  *
  *   activate       x = activation(x + bias)·up. A block a row and 1024 columns, neighbours in pairs.
  *   add            x += gate·(y + bias). The same.
+ *   norm_times     RMS norm of rows that have times of their own. A block 4 rows.
  *   rope_cache     rotates q and k (RoPE), stores k and v in the cache. A block a row and head; the last two
  *                  are k and v.
  *   softmax_rows   scores to probabilities. A block a row and head.
@@ -34,16 +35,20 @@ DEV float activated(int activation, float x) {
     return activation == GPU_ACT_GELU ? gelu(x) : activation == GPU_ACT_SILU ? silu(x) : x;
 }
 
+/* As known_at, also for rows with times of their own. */
+DEV int time_at(const gpu_known &k, int r) { return k.rows ? k.rows[r] * k.at : 0; }
+
 KERNEL(256) activate(const __grid_constant__ gpu_activate p) {
     start_next();
     wait_before();
     if (blockIdx.x >= *p.count) return;
     size_t to = (size_t)(p.row ? p.row[blockIdx.x] : blockIdx.x) * p.n, from = (size_t)blockIdx.x * p.n;
+    const float *bias = p.bias ? p.bias + time_at(p.known, blockIdx.x) : NULL;
     int end = min(p.n, (int)(blockIdx.y + 1) * 1024);
     for (int i = blockIdx.y * 1024 + threadIdx.x * 2; i < end; i += 512) {
         int two = i + 1 < p.n;
         float2 y = load_pair(p.x, p.f32, to + i, two ? 2 : 1);
-        if (p.bias) y.x += p.bias[i], y.y += two ? p.bias[i + 1] : 0;
+        if (bias) y.x += bias[i], y.y += two ? bias[i + 1] : 0;
         y.x = activated(p.activation, y.x), y.y = activated(p.activation, y.y);
         if (p.up) {
             float2 u = load_pair(p.up, p.f32, from + i, two ? 2 : 1);
@@ -57,7 +62,9 @@ KERNEL(256) add(const __grid_constant__ gpu_add p) {
     start_next();
     wait_before();
     if (blockIdx.x >= *p.count) return;
-    const float *gate = p.gate ? p.gate + known_at(p.known, blockIdx.x, 1) : NULL;
+    const float *gate = p.gate ? p.gate + time_at(p.known, blockIdx.x) : NULL;
+    const float factor = p.factor ? p.factor[blockIdx.x] : 1;
+    if (factor == 0) return;
     size_t row = (size_t)blockIdx.x * p.n;
     int end = min(p.n, (int)(blockIdx.y + 1) * 1024);
     for (int i = blockIdx.y * 1024 + threadIdx.x * 2; i < end; i += 512) {
@@ -66,7 +73,30 @@ KERNEL(256) add(const __grid_constant__ gpu_add p) {
                x = load_pair(p.x, p.f32, row + i, two ? 2 : 1);
         if (p.bias) y.x += p.bias[i], y.y += two ? p.bias[i + 1] : 0;
         if (gate) y.x *= gate[i], y.y *= two ? gate[i + 1] : 0;
+        if (p.factor) y.x *= factor, y.y *= factor;
         store_pair(p.x, p.f32, row + i, i, p.n, x.x + y.x, x.y + y.y);
+    }
+}
+
+/* RMS norm of rows with times of their own. A warp a row. */
+KERNEL(128) norm_times(const __grid_constant__ gpu_norm p) {
+    const int lane = threadIdx.x & 31, r = blockIdx.x * 4 + (threadIdx.x >> 5);
+    start_next();
+    wait_before();
+    if (r >= *p.count) return;
+    const size_t from = (size_t)row_of(p.from, r) * p.k, to = (size_t)r * p.k;
+    float squares = 0;
+    for (int i = lane; i < p.k; i += 32) {
+        const float x = load_act(p.x, p.f32, from + i);
+        squares += x * x;
+    }
+    const float factor = rsqrtf(warp_sum(squares) / p.k + p.eps);
+    const int own = time_at(p.known, r);
+    const float *weight = p.weight + own, *bias = p.bias ? p.bias + own : NULL;
+    for (int i = lane; i < p.k; i += 32) {
+        const float y = load_act(p.x, p.f32, from + i) * factor * (1 + weight[i]) + (bias ? bias[i] : 0);
+        if (p.f32) ((float *)p.out)[to + i] = y;
+        else ((u16 *)p.out)[to + i] = to_bf16(y);
     }
 }
 

@@ -86,7 +86,7 @@ DEV int row_of(const gpu_row_map *m, int r) {
 }
 
 /* What is to be added to the addresses of row r's norm weight, norm bias and gate. */
-DEV size_t known_at(const gpu_known *k, int r) { return k->rows && k->rows[r] ? (size_t)k->at : 0; }
+DEV size_t known_at(const gpu_known *k, int r) { return k->rows ? (size_t)(k->rows[r] * k->at) : 0; }
 
 /* Input i (channel, row, column) of patch r, 256 an image. */
 DEV float pixel_at(const void *images, int floats, int r, int i) {

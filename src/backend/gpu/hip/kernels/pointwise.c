@@ -95,8 +95,9 @@ KERNEL(THREADS, activate, gpu_activate) {
     const int r = block_x();
     if (r >= *p->count) return;
     const size_t to = (size_t)(p->row ? p->row[r] : r) * (size_t)p->n, from = (size_t)r * (size_t)p->n;
+    const float *bias = p->bias ? p->bias + known_at(&p->known, r) : 0;
     for (int i = thread_id(); i < p->n; i += THREADS) {
-        float y = load_act(p->x, p->f32, to + (size_t)i) + (p->bias ? p->bias[i] : 0);
+        float y = load_act(p->x, p->f32, to + (size_t)i) + (bias ? bias[i] : 0);
         y = activated(p->activation, y);
         if (p->up) y *= load_act(p->up, p->f32, from + (size_t)i);
         store_act(p->x, p->f32, to + (size_t)i, y);
@@ -107,10 +108,12 @@ KERNEL(THREADS, add, gpu_add) {
     const int r = block_x();
     if (r >= *p->count) return;
     const float *gate = p->gate ? p->gate + known_at(&p->known, r) : 0;
+    const float factor = p->factor ? p->factor[r] : 1;
+    if (factor == 0) return;
     for (int i = thread_id(); i < p->n; i += THREADS) {
         size_t at = (size_t)r * (size_t)p->n + (size_t)i;
         float y = load_act(p->y, p->f32, at) + (p->bias ? p->bias[i] : 0);
-        store_act(p->x, p->f32, at, load_act(p->x, p->f32, at) + y * (gate ? gate[i] : 1));
+        store_act(p->x, p->f32, at, load_act(p->x, p->f32, at) + y * (gate ? gate[i] : factor));
     }
 }
 

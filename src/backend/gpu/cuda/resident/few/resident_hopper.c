@@ -164,7 +164,7 @@ static void resident_fill(gpu_issue *issue, gpu_resident *p, const op_block *blo
     p->steps = steps;
     p->step_floats = block->norm_floats;
     fill_actions(issue, p, block, steps);
-    p->known = (gpu_known){q->rows.known, q->rows.known_at};
+    p->known = (gpu_known){q->rows.known, q->rows.known_at, 0};
     p->shifts = resident_shifts_of(q);
     p->eps = q->norm.eps;
     p->scale = ops[LAYER_ATTENTION].cache_attention.scale;
