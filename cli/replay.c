@@ -11,6 +11,7 @@
 #include "head.h"
 #include "input.h"
 #include "json_file.h"
+#include "lab/verify/verify.h"
 #include "output.h"
 #include "progress.h"
 #include "recording/call.h"
@@ -128,30 +129,17 @@ static int open_model(replay *r) {
 
 /* ---- a call ------------------------------------------------------------------------------------------- */
 
-/* The request's own noise, else that of the recorded seed. */
-static openpi_status take_noise(replay *r, const recorded_call *call, openpi_error *error) {
-    openpi_extras extras = OPENPI_EXTRAS_INIT;
-    size_t count = (size_t)call->horizon * DIMS;
-    openpi_status status = openpi_request_extras(r->request, &extras, error);
-    if (status != OPENPI_OK) return status;
-    if (extras.noise && extras.noise_rows == call->horizon)
-        memcpy(r->noise, extras.noise, count * sizeof *r->noise);
-    else openpi_noise(call->seed, call->stream, r->noise, count);
-    return OPENPI_OK;
-}
-
 /* What the recorded actions of the model are in the robot's units is computed here, too: the reply has them
  * as this version writes them. */
 static openpi_status compute(replay *r, const recorded_call *call, openpi_error *error) {
-    openpi_sample sample = OPENPI_SAMPLE_INIT;
+    const verify_call given = {.request = call->request,
+                               .request_bytes = call->request_bytes,
+                               .seed = call->seed,
+                               .stream = call->stream,
+                               .rtc = &call->rtc,
+                               .horizon = call->horizon};
     size_t numbers = (size_t)call->horizon * (size_t)r->policy_info.action_dim;
-    openpi_status status =
-        openpi_request_prepare_msgpack(r->request, call->request, call->request_bytes, NULL, error);
-    if (status == OPENPI_OK) status = take_noise(r, call, error);
-    if (status == OPENPI_OK) status = openpi_request_sample(r->request, &sample, error);
-    if (status == OPENPI_OK)
-        status = openpi_session_run_rtc(r->session, &sample, &call->rtc, 1, r->noise, r->actions, NULL,
-                                        error);
+    openpi_status status = verify_call_run(r->session, r->request, &given, r->noise, r->actions, error);
     if (status == OPENPI_OK)
         status = openpi_request_finish(r->request, r->actions, call->horizon, r->robot_actions, numbers,
                                        error);

@@ -9,6 +9,7 @@
 #include "cli.h"
 #include "input.h"
 #include "progress.h"
+#include "recorded.h"
 #include "table.h"
 
 typedef struct verify_values {
@@ -110,11 +111,9 @@ static int machine_can(const machine_values *machine) {
 
 static int judge_path(tally *t, const verify_options *options, const char *path) {
     openpi_error error = OPENPI_ERROR_INIT;
-    size_t length = strlen(path);
-    if (length > 5 && !strcmp(path + length - 5, ".mcap"))
-        return input_error(&verb_verify,
-                           "%s: a recording has what this engine computed, and no golden that openpi did; "
-                           "`openpi replay` computes it again and says what differs", path);
+    if (recorded_is(path))
+        return recorded_verify(path, options, put_row, t, &error) == OPENPI_OK
+                   ? END_FINE : library_error(&verb_verify, &error);
     int end = input_keep(&verb_verify, path);
     if (end != END_FINE) return end;
     t->standard = !strcmp(path, "-");
@@ -168,13 +167,13 @@ static int verify_run(const void *values, char **positional, int count) {
 #define AT(field) offsetof(verify_values, field)
 
 static const option_row options[] = {
-    {OPTION_HEADING, .name = "Goldens of your own checkpoint, recorded by tools/record-golden"},
+    {OPTION_HEADING, .name = "Goldens of your own checkpoint, by tools/record-golden or openpi serve --record"},
     {OPTION_TEXT, "checkpoint", "DIR",
      "the weights that PATH was recorded from; without --dtype each golden is judged in f32 and in bf16",
      .offset = AT(checkpoint)},
     LORA_OPTIONS(verify_values, lora),
     {OPTION_INPUT, "robot", "NAME|FILE",
-     "a robot's name or JSON file, as in run (default: as the golden's config has it)", .offset = AT(robot)},
+     "a robot's name or JSON file, as in run (default: the golden's or recording's)", .offset = AT(robot)},
     {OPTION_TEXT, "config", "NAME",
      "openpi's name of a training config (default: the golden's)", .offset = AT(config)},
     {OPTION_INPUT, "norm-stats", "FILE",
@@ -193,6 +192,8 @@ static const option_row options[] = {
 static const example examples[] = {
     {"is the engine right with your weights (docs/verify.md: how to record mine.safetensors)",
      "openpi verify --checkpoint pi05_droid mine.safetensors"},
+    {"does this machine tell a robot what the one that was recorded did",
+     "openpi verify --checkpoint pi05_droid logs/2026-11-28T10.mcap"},
     {"every golden of openpi, on this machine", "openpi verify tests/golden"},
     {"one case, in the arithmetic that is fast", "openpi verify tests/golden/model/pi0_tiny.safetensors --dtype bf16"},
     {"are the AVX2 kernels right here", "openpi verify tests/golden/model --isa avx2"},
@@ -224,8 +225,9 @@ const verb verb_verify = {
         "file, a "
         "policy/NAME or lerobot/NAME "
         "folder, a steps.json, or a folder of such, which is walked; or, with --checkpoint, a file that "
-        "tools/record-golden wrote from those weights. A single .safetensors file may be '-', standard "
-        "input.\n\n"
+        "tools/record-golden wrote from those weights, or a recording of `openpi serve --record`, FILE.mcap, "
+        "which judges this machine by what that one told a robot. A single .safetensors file may be '-', "
+        "standard input.\n\n"
         "One line a case: the largest and the root mean square difference of the final actions, the bound, "
         "and ok, "
         "FAIL with the first "

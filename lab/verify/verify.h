@@ -71,6 +71,37 @@ typedef void (*verify_each)(void *user, const verify_row *row);
 openpi_status verify_path(const char *path, const verify_options *options, verify_each row, void *user,
                           openpi_error *error);
 
+/* A call that was computed before. */
+typedef struct verify_call {
+    const uint8_t *request;      /* [request_bytes] msgpack, as a client sends it                         */
+    size_t request_bytes;
+    uint64_t seed, stream;       /* openpi_noise's, where the request has no noise of its own             */
+    const openpi_rtc *rtc;       /* what it follows on from                                               */
+    int horizon;
+    const float *actions;        /* [horizon][32], the model's                                            */
+} verify_call;
+
+enum { VERIFY_CALLS = 64 };                /* at most; a day has many that look alike                      */
+
+/* Calls of one model on any machine, read in order. */
+typedef struct verify_calls {
+    const char *name;                      /* a row's                                                     */
+    const char *robot, *config;            /* what was served; NULL: not known                            */
+    const char *hash, *weights;            /* openpi_engine_info's checkpoint_hash and formats            */
+    openpi_dtype dtype;
+    int count, horizon, steps;
+    openpi_status (*read)(void *user, int index, verify_call *call, openpi_error *error);
+    void *user;
+} verify_calls;
+
+/* Computes them again from options->checkpoint: a row for f32 and one for bf16, or for the options' dtype.
+ * Bounds: verify_calls.c. What goes wrong is a FAIL row, as in verify_path. */
+openpi_status verify_recording(const verify_calls *calls, const verify_options *options, verify_each row,
+                               void *user, openpi_error *error);
+/* One of them: noise and actions [call->horizon][32] are written. The session has rtc and batch 1. */
+openpi_status verify_call_run(openpi_session *session, openpi_request *request, const verify_call *call,
+                              float *noise, float *actions, openpi_error *error);
+
 /* "ok", "FAIL", "skipped" */
 const char *verify_result_text(verify_result result);
 

@@ -158,9 +158,9 @@ np.savez("two.npz", base=pictures, state=state, prompt=prompts)
 np.savez("ragged.npz", base=pictures, state=state[:1], prompt=prompts)
 np.savez("pickled.npz", base=np.array([object(), None]))
 np.savez("aloha.npz", **{"images/cam_high": pictures, "state": state})
-read = o.read("two.npz")
+read = o.read("two.npz", 64)
 assert len(read) == 2 and read[1]["prompt"] == "Transfer cube" and (read[1]["base"] == pictures[1]).all()
-assert (o.read("aloha.npz")[0]["images"]["cam_high"] == pictures[0]).all()
+assert (o.read("aloha.npz", 64)[0]["images"]["cam_high"] == pictures[0]).all()
 # The bytes of openpi-client for {"a": float32 [1, 2]}, and every head that msgpack has for a length.
 want = "81a16184c40b5f5f6e6461727261795f5fc3c40464617461c4080000803f00000040c4056474797065a33c6634c40573686170659102"
 assert o.pack({"a": np.array([1, 2], np.float32)}).hex() == want
@@ -185,7 +185,7 @@ refused "ragged.npz: every array needs the same first axis, the observation; fou
     "${made[@]}" --observations ragged.npz
 refused "pickled.npz: " "" "${made[@]}" --observations pickled.npz
 refused "two.npz: 2 observations, --count asks for 3" "" "${made[@]}" --observations two.npz --count 3
-refused 'obs.pkl: ends in ".pkl", expected .npz or .msgpack' "" "${made[@]}" --observations obs.pkl
+refused 'obs.pkl: ends in ".pkl", expected .npz, .msgpack or .mcap' "" "${made[@]}" --observations obs.pkl
 refused "none.npz: no such file" "" "${made[@]}" --observations none.npz
 refused "holds no model.safetensors" "" --config none --checkpoint . --out made.safetensors --example
 refused "no folder" "" --config none --checkpoint pi0 --out nowhere/made.safetensors --example

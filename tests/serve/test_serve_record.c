@@ -122,7 +122,7 @@ static void what_differs_is_said(void **state) {
     free(slurp(scratch_path(&box, "diff.json"), NULL));
 }
 
-/* A recording is what `openpi doctor` looks at, with the robot that was served; it is no golden. */
+/* A recording is what `openpi doctor` looks at, with the robot that was served. */
 static void a_doctor_looks_at_it(void **state) {
     (void)state;
     char last[256];
@@ -136,8 +136,51 @@ static void a_doctor_looks_at_it(void **state) {
     if (files == 2) must_contain(out, "frozen: 10 pictures in a row are the same");
     assert_int_equal(run("doctor --synthetic tiny --recording logs/%s --observations logs", last), 2);
     assert_int_equal(run("doctor --synthetic tiny --recording absent"), 2);
-    assert_int_equal(run("verify logs/%s", last), 2);
-    must_contain(err, "a recording has what this engine computed, and no golden that openpi did");
+}
+
+#define STATISTICS(name) " --norm-stats '" GOLDEN "/policy/" name "/norm_stats.json'"
+#define TOKENIZER " --tokenizer '" GOLDEN "/tokenizer.model' --threads 2"
+
+static void record_two(const char *dtype, char last[256]) {
+    served server;
+    served_start(&server, &box,
+                 "'%s/ck' --robot aloha_sim --steps 2 --horizon 6 --seed 11 --dtype %s" TOKENIZER
+                 STATISTICS("aloha_sim") " --record '%s/%s'", box.folder, dtype, box.folder, dtype);
+    int fd = greet(server.port);
+    assert_int_equal(ask_once(fd, 0), WS_BINARY);
+    ask_wrongly(fd);
+    assert_int_equal(ask_once(fd, 2), WS_BINARY);
+    close(fd);
+    served_stop(&server);
+    count_files(dtype, last);
+}
+
+/* And what `openpi verify` judges by: the same model is within its bounds, in both types; another state is
+ * not, and other weights or another format of them are told. */
+static void a_golden_of_it(void **state) {
+    (void)state;
+    char last[256];
+    assert_int_equal(run("synth ck --preset tiny --variant pi0 --seed 7"), 0);
+    assert_int_equal(run("synth other --preset tiny --variant pi0 --seed 8"), 0);
+    record_two("bf16", last);
+    assert_int_equal(run("verify --checkpoint ck bf16/%s" TOKENIZER STATISTICS("aloha_sim"), last), 0);
+    must_contain(out, "2 ok, 0 FAIL, 0 skipped");
+    assert_int_equal(run("verify --checkpoint ck bf16/%s" TOKENIZER STATISTICS("aloha_pi05"), last), 1);
+    must_contain(out, "1 ok, 1 FAIL, 0 skipped");
+    must_contain(out, "FAIL: recorded actions from f32 here: ");
+    assert_int_equal(run("verify --checkpoint other bf16/%s" TOKENIZER STATISTICS("aloha_sim"), last), 1);
+    must_contain(out, "FAIL: recorded from other weights: their hash is ");
+    assert_int_equal(run("verify --checkpoint ck bf16/%s --weights ffn=int8" TOKENIZER
+                         STATISTICS("aloha_sim"), last), 0);
+    must_contain(out, "0 ok, 0 FAIL, 2 skipped");
+    assert_int_equal(run("verify bf16/%s", last), 2);
+    must_contain(err, "recorded from a checkpoint of its own: give --checkpoint DIR");
+    record_two("f32", last);
+    assert_int_equal(run("verify --checkpoint ck f32/%s" TOKENIZER STATISTICS("aloha_sim"), last), 0);
+    must_contain(out, "1 ok, 0 FAIL, 1 skipped");
+    assert_int_equal(run("verify --checkpoint ck f32/%s --dtype f32" TOKENIZER STATISTICS("aloha_pi05"),
+                         last), 1);
+    must_contain(out, "FAIL: actions: element ");
 }
 
 /* No file may grow beyond 64 kB: no robot notices, and the log says once why nothing is recorded. */
@@ -205,8 +248,8 @@ static int tear_down(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_again), cmocka_unit_test(what_differs_is_said),
-        cmocka_unit_test(a_doctor_looks_at_it), cmocka_unit_test(a_full_disk), cmocka_unit_test(old_ones_go),
-        cmocka_unit_test(refused_at_once),
+        cmocka_unit_test(a_doctor_looks_at_it), cmocka_unit_test(a_golden_of_it),
+        cmocka_unit_test(a_full_disk), cmocka_unit_test(old_ones_go), cmocka_unit_test(refused_at_once),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -65,7 +65,7 @@ def parse_options(argv):
         "--observations",
         metavar="FILE",
         help=".npz: each array with the observation as its first axis; .msgpack: one map after another, as "
-        "openpi-client packs them. Keys are those that your client sends; ALOHA's pictures in a .npz are "
+        "openpi-client packs them; .mcap: a recording of `openpi serve --record`, evenly out of all calls. Keys are those that your client sends; ALOHA's pictures in a .npz are "
         "images/NAME, LeRobot's keys observation.images.NAME, observation.state and task",
     )
     what.add_argument(
@@ -135,7 +135,7 @@ def record(args, source):
     if args.example:
         given = [source.example(rng, i) for i in range(min(args.count or 4, 64))]
     else:
-        given = observations.read(args.observations)[: min(args.count or 64, 64)]
+        given = observations.read(args.observations, min(args.count or 64, 64))
         if len(given) < (args.count or 1):
             raise golden.Problem(
                 f"{args.observations}: {len(given)} observations, --count asks for {args.count}"

@@ -1,8 +1,10 @@
 """Observations: read from a file, made up for a robot, and packed as openpi's client packs them.
 
-Read are two formats that run no code when opened: .npz and .msgpack. Pickles are refused.
+Read are three formats that run no code when opened: .npz, .msgpack, and the recordings (.mcap) of `openpi serve --record`.
+Pickles are refused.
 """
 
+import io
 import pathlib
 import struct
 
@@ -51,8 +53,8 @@ def read_npz(path):
     ]
 
 
-def read_msgpack(path):
-    """One observation after another, as openpi-client packs them."""
+def msgpack_of(path):
+    """The package, and what makes an array of openpi-client's map of it."""
     try:
         import msgpack
     except ImportError:
@@ -68,6 +70,12 @@ def read_msgpack(path):
             return np.dtype(value[b"dtype"]).type(value[b"data"])
         return value
 
+    return msgpack, numpy_of
+
+
+def read_msgpack(path):
+    """One observation after another, as openpi-client packs them."""
+    msgpack, numpy_of = msgpack_of(path)
     with open(path, "rb") as file:
         found = list(msgpack.Unpacker(file, object_hook=numpy_of, max_buffer_size=1 << 30))
     if not found or not all(isinstance(o, dict) for o in found):
@@ -75,14 +83,97 @@ def read_msgpack(path):
     return found
 
 
-def read(path):
+# A recording: docs/recording.md, and https://mcap.dev/spec for the records. Only what openpi writes is read.
+MAGIC, CHANNEL, MESSAGE, CHUNK, DATA_END = b"\x89MCAP0\r\n", 4, 5, 6, 15
+
+
+def mcap_text(body, at):
+    (count,) = struct.unpack_from("<I", body, at)
+    return body[at + 4 : at + 4 + count], at + 4 + count
+
+
+def mcap_records(path, file):
+    """(opcode, body), those in chunks too, up to the data's end or where the file is cut."""
+    while len(head := file.read(9)) == 9:
+        opcode, count = struct.unpack("<BQ", head)
+        body = file.read(count)
+        if opcode == DATA_END or len(body) < count:
+            return
+        if opcode != CHUNK:
+            yield opcode, body
+            continue
+        compression, at = mcap_text(body, 28)
+        if compression:
+            raise Problem(f"{path}: a chunk is compressed ({compression.decode()}), which openpi never writes")
+        yield from mcap_records(path, io.BytesIO(body[at + 8 :]))
+
+
+def mcap_calls(path, msgpack):
+    """Of each answered call what /openpi/exact has, and its pictures' messages by topic."""
+    topics, pictures = {}, {}
+    with open(path, "rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise Problem(f"{path}: does not begin as an MCAP file does")
+        for opcode, body in mcap_records(path, file):
+            if opcode == CHANNEL:
+                topics[struct.unpack_from("<H", body)[0]] = mcap_text(body, 4)[0].decode()
+            if opcode != MESSAGE:
+                continue
+            channel, sequence = struct.unpack_from("<HI", body)
+            topic, data = topics.get(channel), body[22:]
+            if topic == "/openpi/exact":
+                exact = msgpack.unpackb(data)
+                if exact["format"] != 1:
+                    raise Problem(f"{path}: call {exact['order']} is of format {exact['format']}, expected 1")
+                if not exact["status"]:
+                    yield exact, pictures
+                pictures = {}
+            elif topic and topic.startswith("/camera/"):
+                pictures[topic[len("/camera/") :], sequence] = data
+
+
+def mcap_request(path, exact, pictures):
+    """The bytes that the robot sent: its pictures are put back where they were."""
+    rest, out = exact["request"], bytearray()
+    for key, offset, count, planar in exact["pictures"]:
+        message = pictures.get((key, exact["order"] & 0xFFFFFFFF))
+        if message is None or len(message) < count:
+            raise Problem(f"{path}: call {exact['order']}: picture {key} is missing")
+        picture = message[len(message) - count :]
+        before = offset - len(out)
+        out += rest[:before]
+        rest = rest[before:]
+        out += np.frombuffer(picture, np.uint8).reshape(-1, 3).T.tobytes() if planar else picture
+    return bytes(out) + rest
+
+
+def read_mcap(path, most):
+    """Evenly out of all answered calls: those that follow each other look alike. What is openpi.c's own ("openpi/…") goes."""
+    msgpack, numpy_of = msgpack_of(path)
+    found = []
+    try:
+        count = sum(1 for _ in mcap_calls(path, msgpack))
+        wanted = {i * count // most for i in range(most)} if count > most else range(count)
+        for i, (exact, pictures) in enumerate(mcap_calls(path, msgpack)):
+            if i in wanted:
+                request = msgpack.unpackb(mcap_request(path, exact, pictures), object_hook=numpy_of)
+                found.append({key: value for key, value in request.items() if not key.startswith("openpi/")})
+    except (struct.error, KeyError, ValueError) as error:
+        raise Problem(f"{path}: {error}; it is not as openpi writes it") from None
+    if not found:
+        raise Problem(f"{path}: has no call that was answered")
+    return found
+
+
+def read(path, most):
+    """Up to `most` observations."""
     readers = {".npz": read_npz, ".msgpack": read_msgpack}
     kind = pathlib.Path(path).suffix
-    if kind not in readers:
-        raise Problem(f'{path}: ends in "{kind}", expected .npz or .msgpack')
+    if kind not in readers and kind != ".mcap":
+        raise Problem(f'{path}: ends in "{kind}", expected .npz, .msgpack or .mcap')
     if not pathlib.Path(path).is_file():
         raise Problem(f"{path}: no such file")
-    return readers[kind](path)
+    return read_mcap(path, most) if kind == ".mcap" else readers[kind](path)[:most]
 
 
 # ---- made up -------------------------------------------------------------------------------------------------
