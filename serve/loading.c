@@ -1,7 +1,10 @@
 /* See loading.h. */
+#define _XOPEN_SOURCE 700       /* realpath */
 #include "loading.h"
 
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "serve/small/fail.h"
@@ -19,6 +22,12 @@ openpi_status loading_devices(loading *l, openpi_error *error) {
         at += length;
         if (!*at) return OPENPI_OK;
     }
+}
+
+_Static_assert((int)LOADING_PATH >= PATH_MAX, "realpath writes so much");
+
+const char *loading_resolve(const char *checkpoint, char resolved[LOADING_PATH]) {
+    return checkpoint && realpath(checkpoint, resolved) ? resolved : checkpoint;
 }
 
 /* The largest batch that could be worth running within the block. */

@@ -18,6 +18,11 @@ typedef struct loading {
 /* Splits the options' "cuda:0,cuda:1". */
 openpi_status loading_devices(loading *loading, openpi_error *error);
 
+/* The checkpoint's path with its links resolved, or as it is: where somebody switches a link meanwhile, all
+ * that is read by the result is of one checkpoint. */
+enum { LOADING_PATH = 4096 };
+const char *loading_resolve(const char *checkpoint, char resolved[LOADING_PATH]);
+
 /* Loads the model's weights from `checkpoint` on each device, until `cancel` says 1. `user`: where it is not
  * NULL, progress is not shown. `beside`: [count] devices of the model that runs, whose times hold where the
  * new ones are of the same kind; NULL: none. The caller owns devices[count]; on failure all are NULL. */

@@ -1,11 +1,8 @@
 /* See reload.h.
  *
- * Note: the checkpoint's path is resolved once for each reload. Where it is a link that somebody switches
- * meanwhile, policy and weights are of one checkpoint all the same. */
-#define _XOPEN_SOURCE 700       /* realpath */
+ * Note: the checkpoint's path is resolved once for each reload (loading.h). */
 #include "reload.h"
 
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,9 +43,8 @@ static int is_cancelled(void *user) {
 static openpi_status load(reload *r, serve_model **out, serve_device **devices, openpi_error *error) {
     const reload_options *o = &r->options;
     const serve_options *serve = o->loading->options;
-    char resolved[PATH_MAX];
-    const char *path = serve->checkpoint && realpath(serve->checkpoint, resolved) ? resolved
-                                                                                  : serve->checkpoint;
+    char resolved[LOADING_PATH];
+    const char *path = loading_resolve(serve->checkpoint, resolved);
     serve_model *fresh;
     SERVE_TRY(model_open(path, &serve->policy, serve->horizon, r->running->number + 1, &fresh, error));
     openpi_status status = model_default_prompt(fresh, serve->default_prompt, error);
@@ -87,7 +83,7 @@ static openpi_status reload_once(reload *r, openpi_error *error) {
 static openpi_status replace_weights(reload *r, const char *name, int *tensors, openpi_error *error) {
     const reload_options *o = &r->options;
     openpi_engine *engines[SCHEDULER_DEVICES];
-    char path[PATH_MAX];
+    char path[LOADING_PATH];
     int count = o->loading->count;
     for (int i = 0; i < count; i++) engines[i] = device_engine(o->devices[i]);
     if (!strcmp(name, own_weights)) return openpi_engine_restore(engines, count, tensors, error);

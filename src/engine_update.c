@@ -188,14 +188,22 @@ static void write_identity(uint64_t hash, char text[IDENTITY_TEXT]) {
     snprintf(text, IDENTITY_TEXT, "%016llx", (unsigned long long)hash);
 }
 
+/* What a list holds; its numbers are read for the first engine that takes it. */
+typedef struct content {
+    uint64_t hash;               /* names and numbers; 0: not yet read                                     */
+} content;
+
 /* Those before, and all that replaces some of them. */
-static openpi_status name_replaced(waiting_update *u, const tensors *list, const char *from,
+static openpi_status name_replaced(waiting_update *u, const tensors *list, const char *from, content *content,
                                    openpi_error *error) {
     const engine_origin *o = &u->engine->origin;
     uint64_t hash = hash_start;
-    TRY(mix_list(from, list, &hash, error));
-    write_identity(mix_text(hash, u->engine->identity), u->identity);
-    write_identity(mix_text(hash, o->identity), u->plain);
+    if (!content->hash) {
+        TRY(mix_list(from, list, &hash, error));
+        content->hash = hash;
+    }
+    write_identity(mix_text(content->hash, u->engine->identity), u->identity);
+    write_identity(mix_text(content->hash, o->identity), u->plain);
     if (!engine_has_adapter(u->engine)) memcpy(u->plain, u->identity, sizeof u->plain);
     return OPENPI_OK;
 }
@@ -238,10 +246,10 @@ static openpi_status pack_adapter(waiting_update *u, tensors *list, const char *
     return pack(u, error);
 }
 
-static openpi_status pack_tensors(waiting_update *u, const tensors *list, const char *from,
+static openpi_status pack_tensors(waiting_update *u, const tensors *list, const char *from, content *content,
                                   openpi_error *error) {
     TRY(take_list(u->engine, list, from, &u->change, error));
-    TRY(name_replaced(u, list, from, error));
+    TRY(name_replaced(u, list, from, content, error));
     return pack(u, error);
 }
 
@@ -263,7 +271,8 @@ static openpi_status check_engine(const openpi_engine *e, openpi_error *error) {
 static openpi_status update(waiting_update *u, tensors *list, openpi_error *error) {
     if (adapter_is(list)) TRY(pack_adapter(u, list, by_caller, NULL, error));
     else {
-        openpi_status status = pack_tensors(u, list, by_caller, error);
+        content content = {0};
+        openpi_status status = pack_tensors(u, list, by_caller, &content, error);
         tensors_close(list);
         TRY(status);
     }
@@ -298,21 +307,24 @@ openpi_status openpi_engine_update(openpi_engine *e, const openpi_field *given, 
 typedef struct update_source {
     const char *path;
     char *file, *folder;         /* malloc: the tensors, and where adapter_config.json lies; NULL: nowhere  */
+    tensors *list;               /* those of the file, for all engines; NULL: not open                      */
+    content content;
     int count;                   /* tensors that changed, of each engine                                    */
 } update_source;
 
-static openpi_status pack_file(waiting_update *u, const update_source *from, openpi_error *error) {
-    tensors *list;
-    TRY(tensors_open(from->file, &list, error));
-    if (adapter_is(list)) return pack_adapter(u, list, from->file, from->folder, error);
-    openpi_status status =
-        tensors_count(list)
-            ? pack_tensors(u, list, from->file, error)
-            : report(error, OPENPI_BAD_FILE, "%s: there are no tensors, expected those that change",
-                     from->path);
-    if (status == OPENPI_OK) status = tensors_check(list, error);
-    tensors_close(list);
-    return status;
+/* An adapter's list is taken over, so each engine opens its own. */
+static openpi_status pack_file(waiting_update *u, update_source *from, openpi_error *error) {
+    if (!from->list) TRY(tensors_open(from->file, &from->list, error));
+    if (adapter_is(from->list)) {
+        tensors *list = from->list;
+        from->list = NULL;
+        return pack_adapter(u, list, from->file, from->folder, error);
+    }
+    if (!tensors_count(from->list))
+        return report(error, OPENPI_BAD_FILE, "%s: there are no tensors, expected those that change",
+                      from->path);
+    TRY(pack_tensors(u, from->list, from->file, &from->content, error));
+    return tensors_check(from->list, error);
 }
 
 static openpi_status pack_back(waiting_update *u, openpi_error *error) {
@@ -359,6 +371,7 @@ static openpi_status update_from(openpi_engine *const *engines, int count, updat
     openpi_status status = lock_and_update(list, count, from, error);
     for (int i = 0; i < count; i++) free_update(&list[i]);
     free(list);
+    if (from->list) tensors_close(from->list);
     return status;
 }
 

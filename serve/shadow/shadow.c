@@ -1,13 +1,12 @@
 /* See shadow.h. */
-#define _XOPEN_SOURCE 700       /* realpath */
 #include "shadow.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/loading.h"
 #include "serve/small/clock.h"
 #include "serve/small/fail.h"
 #include "serve/small/thread.h"
@@ -120,8 +119,8 @@ static void unload(shadow *s) {
 
 static openpi_status open_engine(shadow *s, openpi_error *error) {
     const serve_options *o = s->options.serve;
-    char resolved[PATH_MAX];
-    const char *path = o->checkpoint && realpath(o->checkpoint, resolved) ? resolved : o->checkpoint;
+    char resolved[LOADING_PATH];
+    const char *path = loading_resolve(o->checkpoint, resolved);
     openpi_engine_options options = o->engine;
     options.device = s->options.device;
     options.weights = OPENPI_WEIGHTS_AUTO;
