@@ -209,13 +209,14 @@ int job_append(job_pool *pool, job *job, const uint8_t *bytes, size_t count) {
     return 1;
 }
 
-uint8_t *job_take_message(job_pool *pool, job *job) {
-    uint8_t *bytes = job->bytes;
-    size_t capacity = job->capacity;
-    in_flight_give(&pool->in_flight, capacity);
-    job->bytes = NULL;
-    job->count = job->capacity = 0;
-    return bytes;
+job_memory job_take_message(job_pool *pool, job *job, job_memory instead) {
+    job_memory message = {job->bytes, job->capacity};
+    in_flight_give(&pool->in_flight, message.capacity);
+    in_flight_add(&pool->in_flight, instead.capacity);
+    job->bytes = instead.bytes;
+    job->capacity = instead.capacity;
+    job->count = 0;
+    return message;
 }
 
 void job_refuse(job *job, openpi_status status, const char *sentence) {

@@ -123,8 +123,13 @@ int job_append(job_pool *pool, job *job, const uint8_t *bytes, size_t count);
 /* To every request that waits when a device is lost. What the driver said is for the log. */
 #define DEVICE_LOST_SENTENCE "the device is lost; the server restarts"
 
-/* The message's memory, [count] bytes, which is the caller's to free; the job has none. */
-uint8_t *job_take_message(job_pool *pool, job *job);
+typedef struct job_memory {
+    uint8_t *bytes;              /* [capacity], malloc; NULL: none                                         */
+    size_t capacity;
+} job_memory;
+
+/* The message's memory, which is the caller's to free; the job has what is given instead. */
+job_memory job_take_message(job_pool *pool, job *job, job_memory instead);
 
 /* The answer is this sentence, or DEVICE_LOST_SENTENCE where the status says so. */
 void job_refuse(job *job, openpi_status status, const char *sentence);

@@ -17,6 +17,7 @@ enum {
     ROOM_BYTES = 64 << 20,       /* so often the folder is looked at                                       */
     REST_MS = 5000,              /* after a failure nothing is tried for so long                           */
     ABOUT = 16, ABOUT_TEXT = 512,
+    SPARES = 8, SPARE_BYTES = 4 << 20,     /* memory of written requests that is kept, and of one at most   */
 };
 
 /* A request that waits, with all its memory. */
@@ -25,7 +26,7 @@ typedef struct item {
     size_t bytes;
     uint64_t model;
     char hash[24];               /* its weights'                                                           */
-    uint8_t *message;
+    job_memory message;
     recorded_call call;
     char robot[64], address[64];
     float *numbers;              /* model actions, then what is left of the last chunk                     */
@@ -40,6 +41,8 @@ struct recorder {
     pthread_cond_t changed;
     item *first, *last;
     size_t waiting;
+    job_memory spares[SPARES];   /* [spare_count] of requests that are written                             */
+    int spare_count;
     int ended;
     /* The thread's alone. */
     char about_text[ABOUT][ABOUT_TEXT];
@@ -56,7 +59,7 @@ struct recorder {
 
 static void free_item(item *i) {
     if (!i) return;
-    free(i->message);
+    free(i->message.bytes);
     free(i->numbers);
     free(i->reply);
     free(i);
@@ -128,9 +131,10 @@ void recorder_put(recorder *r, job_pool *pool, job *job, const recorder_client *
         metrics_add_recorded(r->options.metrics, 0);
         return;
     }
-    i->message = job_take_message(pool, job);
-    i->call.request = i->message;
     pthread_mutex_lock(&r->lock);
+    job_memory spare = r->spare_count ? r->spares[--r->spare_count] : (job_memory){NULL, 0};
+    i->message = job_take_message(pool, job, spare);
+    i->call.request = i->message.bytes;
     if (r->last) r->last->next = i;
     else r->first = i;
     r->last = i;
@@ -226,10 +230,21 @@ static item *next_item(recorder *r) {
     return i;
 }
 
+/* A request's memory would have to grow anew while its robot waits: it comes back to the next one. */
+static void keep_memory(recorder *r, item *i) {
+    pthread_mutex_lock(&r->lock);
+    if (r->spare_count < SPARES && i->message.capacity <= SPARE_BYTES) {
+        r->spares[r->spare_count++] = i->message;
+        i->message.bytes = NULL;
+    }
+    pthread_mutex_unlock(&r->lock);
+    free_item(i);
+}
+
 static void *run(void *argument) {
     recorder *r = argument;
     serve_thread_yield();
-    for (item *i; (i = next_item(r)); free_item(i)) record(r, i);
+    for (item *i; (i = next_item(r)); keep_memory(r, i)) record(r, i);
     if (r->file) close_file(r);
     return NULL;
 }
@@ -288,5 +303,6 @@ void recorder_close(recorder *r) {
     if (r->started) pthread_join(r->thread, NULL);
     pthread_mutex_destroy(&r->lock);
     pthread_cond_destroy(&r->changed);
+    while (r->spare_count) free(r->spares[--r->spare_count].bytes);
     free(r);
 }
