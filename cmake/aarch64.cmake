@@ -9,6 +9,8 @@ get_filename_component(CMAKE_SYSROOT "${OPENPI_SYSROOT}" ABSOLUTE)
 if(NOT EXISTS "${CMAKE_SYSROOT}/.whole")
     message(FATAL_ERROR "${CMAKE_SYSROOT} is no folder that tools/sysroot filled, expected one: tools/sysroot ${CMAKE_SYSROOT}")
 endif()
+# The folder's place is in no program: msgpack's headers have assertions, which name their file.
+set(CMAKE_C_FLAGS_INIT "-ffile-prefix-map=${CMAKE_SYSROOT}=")
 
 # Programs are this machine's, everything else the other's.
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
