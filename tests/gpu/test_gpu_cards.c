@@ -154,7 +154,7 @@ static void compare(const gpu_card *card) {
         fake.all_shared_bytes = 0;
         must(gpu_open(fake_vendor(), &backend_cuda, "cuda:0", &options, &as, &error));
         assert_string_equal(as->path, "portable");
-        subject s = open_subject_on(as, workloads[w].spec, NULL, OPENPI_BF16, 0);
+        subject s = open_subject_on(as, workloads[w].spec, NULL, OPENPI_BF16, NULL, 0);
         compare_plan(&s, as, itself, card, &workloads[w].shape);
         close_subject(&s);
         assert_int_equal(fake.alive, alive);

@@ -84,7 +84,7 @@ static void judge_model(const gpu_card *card, const char *spec, const tuning *ta
     device *device = NULL;
     reset();
     must(gpu_open(fake_vendor(), &backend_cuda, "cuda:0", &options, &device, &error));
-    subject s = open_subject_on(device, spec, NULL, OPENPI_BF16, 0);
+    subject s = open_subject_on(device, spec, NULL, OPENPI_BF16, NULL, 0);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         plan *plan;
         must(plan_create(s.model, &shapes[i], PLAN_ORDINARY, &plan, &error));
@@ -185,7 +185,7 @@ static void test_fewer_cameras_without_a_table(void **state) {
     (void)state;
     reset();
     must(gpu_open(fake_vendor(), &backend_cuda, "cuda:0", &options, &device, &error));
-    subject s = open_subject_on(device, "full:pi0", NULL, OPENPI_BF16, 0);
+    subject s = open_subject_on(device, "full:pi0", NULL, OPENPI_BF16, NULL, 0);
     for (int batch = 1; batch <= 2; batch++) {
         const plan_shape shape = {.batch = batch, .horizon = 10, .steps = 1, .max_prompt = 20};
         call_kinds kinds;

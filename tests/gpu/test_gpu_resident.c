@@ -10,16 +10,21 @@
 
 enum { HORIZON = 64, PROMPT = 200, VALUES = HORIZON * OPENPI_ACTION_DIM };
 
-/* An engine whose device may run the resident kernel, or NULL. max_delay: of trained chunking. */
-static openpi_engine *open_trained(const char *spec, openpi_dtype dtype, int max_delay) {
+/* What the expert's weights are in the tests that run with both. */
+static const char *const formats[] = {NULL, "expert=int8"};
+enum { WEIGHTS = 2 };
+
+/* An engine whose device may run the resident kernel, or NULL. max_delay: of trained chunking. format: of the
+ * weights. */
+static openpi_engine *open_trained(const char *spec, openpi_dtype dtype, int max_delay, const char *format) {
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     must(openpi_synthetic_parse(spec, &synthetic, &error));
     synthetic.rtc_max_delay = max_delay;
-    return open_resident(&synthetic, dtype, SWITCH_PERSISTENT_DENOISE, "resident kernel");
+    return open_resident_as(NULL, format, &synthetic, dtype, SWITCH_PERSISTENT_DENOISE, "resident kernel");
 }
 
 static openpi_engine *open_engine(const char *spec, openpi_dtype dtype) {
-    return open_trained(spec, dtype, 0);
+    return open_trained(spec, dtype, 0, NULL);
 }
 
 /* A session with or without the resident kernel. */
@@ -90,11 +95,10 @@ static void compare(openpi_engine *engine, const char *spec, int horizon, int st
 
 static const char *const full[] = {"full:pi0", "full:pi05"};
 
-static void test_agrees(void **state) {
+static void agrees(const char *format) {
     static const int horizons[] = {1, 4, 10, 11, 12, 15, 16}, steps[] = {1, 10};
-    (void)state;
     for (int i = 0; i < 2; i++) {
-        openpi_engine *engine = open_engine(full[i], OPENPI_BF16);
+        openpi_engine *engine = open_trained(full[i], OPENPI_BF16, 0, format);
         if (!engine) skip();
         for (size_t h = 0; h < sizeof horizons / sizeof *horizons; h++)
             for (int s = 0; s < 2; s++)            /* π0's first step has a row more */
@@ -102,6 +106,17 @@ static void test_agrees(void **state) {
                     compare(engine, full[i], horizons[h], steps[s], 3, 0.02);
         openpi_engine_close(engine);
     }
+}
+
+static void test_agrees(void **state) {
+    (void)state;
+    agrees(NULL);
+}
+
+/* With int8 weights the ops' kernels are few_mma_int8's. */
+static void test_int8(void **state) {
+    (void)state;
+    agrees("expert=int8");
 }
 
 /* More than 16 rows have a kernel of their own, a launch a step. 8 draws each: how many keys a part has, and
@@ -245,11 +260,13 @@ static void test_chunking(void **state) {
                                                     OPENPI_RTC_ZEROS};
     static float resident[VALUES], plain[VALUES], again[VALUES], previous[VALUES];
     (void)state;
-    for (int i = 0; i < CASES; i++) {
-        const int spec = cases[i].spec, horizon = cases[i].horizon;
+    for (int n = 0; n < CASES * WEIGHTS; n++) {
+        const int i = n / WEIGHTS, spec = cases[i].spec, horizon = cases[i].horizon;
         const size_t count = (size_t)(horizon * OPENPI_ACTION_DIM);
         double worst = 0;
-        openpi_engine *engine = open_trained(full[spec], OPENPI_BF16, spec ? DELAY : 0);
+        if (n % WEIGHTS && horizon > 16) continue;         /* int8 has no kernel for more rows             */
+        openpi_engine *engine = open_trained(full[spec], OPENPI_BF16, spec ? DELAY : 0,
+                                             formats[n % WEIGHTS]);
         if (!engine) skip();
         openpi_session *with = open_chunking(engine, 1, 1, horizon, STEPS, 1),
                        *without = open_chunking(engine, 0, 1, horizon, STEPS, 1);
@@ -341,6 +358,17 @@ static void test_where_legal(void **state) {
     check_shape(engine, "full:pi05", 3, 16, 10, 1);
     check_shape(engine, "full:pi05", 4, 16, 10, 0);        /* with the shift 65 rows */
     openpi_engine_close(engine);
+    engine = open_trained("full:pi05", OPENPI_BF16, 0, "expert=int8");
+    assert_non_null(engine);
+    check_shape(engine, "full:pi05 int8", 1, 11, 10, 1);
+    check_shape(engine, "full:pi05 int8", 1, 16, 10, 1);
+    check_shape(engine, "full:pi05 int8", 1, 17, 10, 0);
+    check_shape(engine, "full:pi05 int8", 2, 10, 10, 0);
+    openpi_engine_close(engine);
+    engine = open_trained("full:pi05", OPENPI_BF16, 0, "int8x8");
+    assert_non_null(engine);
+    check_shape(engine, "full:pi05 int8x8", 1, 10, 10, 0);
+    openpi_engine_close(engine);
     engine = open_engine("tiny:pi0", OPENPI_BF16);
     assert_non_null(engine);
     check_shape(engine, "tiny:pi0", 1, 10, 10, 0);
@@ -354,7 +382,7 @@ static void test_where_legal(void **state) {
 enum { REPEATS = 500, REPEATS_AT_ONCE = 200 };
 
 /* Sessions in turn, five hundred times or more: the same inputs give the same bits. */
-static void repeats(const char *spec) {
+static void repeats(const char *spec, const char *format) {
     enum { SESSIONS = 7 };
     static const int horizons[SESSIONS] = {10, 15, 16, 20, 50, 10, 10},
                      batches[SESSIONS] = {1, 1, 1, 1, 1, 2, MOST_BATCH};
@@ -362,7 +390,7 @@ static void repeats(const char *spec) {
     static float expected[SESSIONS][MOST_BATCH * VALUES], actions[MOST_BATCH * VALUES];
     const int times = long_run(REPEATS);
     openpi_session *sessions[SESSIONS];
-    openpi_engine *engine = open_engine(spec, OPENPI_BF16);
+    openpi_engine *engine = open_trained(spec, OPENPI_BF16, 0, format);
     int bad = 0;
     if (!engine) skip();
     for (int i = 0; i < SESSIONS; i++) {
@@ -391,8 +419,14 @@ static void repeats(const char *spec) {
 
 static void test_repeats(void **state) {
     (void)state;
-    repeats("full:pi0");
-    repeats("full:pi05");
+    repeats("full:pi0", NULL);
+    repeats("full:pi05", NULL);
+}
+
+static void test_int8_repeats(void **state) {
+    (void)state;
+    repeats("full:pi0", "expert=int8");
+    repeats("full:pi05", "expert=int8");
 }
 
 /* Two engines on one card, called at the same time: neither kernel may hold a part of the card that the other
@@ -429,6 +463,7 @@ int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_agrees),
+        cmocka_unit_test(test_int8),
         cmocka_unit_test(test_long_horizons),
         cmocka_unit_test(test_most_rows),
         cmocka_unit_test(test_batches),
@@ -436,6 +471,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_neighbours),
         cmocka_unit_test(test_where_legal),
         cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_int8_repeats),
         cmocka_unit_test(test_two_engines),
     };
     return verdict(cmocka_run_group_tests_name("gpu resident", tests, NULL, NULL));

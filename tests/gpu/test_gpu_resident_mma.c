@@ -17,7 +17,7 @@ static openpi_engine *open_engine(const char *spec, openpi_dtype dtype, int max_
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     must(openpi_synthetic_parse(spec, &synthetic, &error));
     synthetic.rtc_max_delay = max_delay;
-    return open_resident_as(card, &synthetic, dtype, SWITCH_PERSISTENT_DENOISE, "resident kernel");
+    return open_resident_as(card, NULL, &synthetic, dtype, SWITCH_PERSISTENT_DENOISE, "resident kernel");
 }
 
 static openpi_session *open_session(openpi_engine *engine, int resident, int batch, int horizon, int rtc) {

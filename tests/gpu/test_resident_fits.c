@@ -5,11 +5,11 @@
 #include "backend/gpu/cuda/resident/many/resident_long.h"
 #include "fake_launches.h"
 
-/* Two kernels for few rows, shifts among them and apart, with an exchange each. */
+/* Four kernels for few rows, shifts among them and apart, with bf16 and int8 weights, an exchange each. */
 enum {
     HORIZON = 10,
     STEPS = 4,
-    KERNELS = 2,
+    KERNELS = 4,
     EXCHANGE = KERNELS * (RESIDENT_SUMS_BYTES + RESIDENT_LAYERS * RESIDENT_NEW_BYTES)
 };
 
@@ -204,7 +204,7 @@ static void many_rows_fail(void **state) {
         assert_int_equal(open_engine(64, "hopper", 0, &engine), OPENPI_OK);
         openpi_engine_close(engine);
         engine = NULL;
-        const int at = fake_call_at(calls[i], i == 2 ? 2 : 1); /* the first family fills twice              */
+        const int at = fake_call_at(calls[i], i == 2 ? 6 : 3); /* the three families before it fill twice   */
         reset();
         fake_fail_from(at, calls[i], SICK);
         assert_int_equal(open_engine(64, "hopper", 0, &engine), OPENPI_NO_DEVICE);
@@ -258,7 +258,7 @@ static void a_driver_that_fails(void **state) {
     }
 }
 
-/* The same where the first of the two kernels has its memory already. */
+/* The same where all kernels before the last have their memory already. */
 static void a_driver_that_fails_later(void **state) {
     static const char *const calls[] = {"max_clusters", "allocate", "fill"};
     (void)state;
@@ -269,7 +269,7 @@ static void a_driver_that_fails_later(void **state) {
         openpi_engine_close(engine);
         engine = NULL;
         /* Two fills a kernel; the one for long horizons is asked for in between, and has no memory. */
-        const int at = fake_call_at(calls[i], i == 1 ? 1 : 2);
+        const int at = fake_call_at(calls[i], i == 0 ? 4 : i == 1 ? 3 : 6);
         reset();
         fake_fail_from(at, calls[i], SICK);
         assert_int_equal(open_engine(RESIDENT_CLUSTERS, "hopper", 0, &engine), OPENPI_NO_DEVICE);

@@ -4,6 +4,8 @@
 #include "full_plans.h"
 
 static int prompt = 20, samples = 1, max_delay = 0;
+static const char *formats;
+static int int8_launches;                          /* in the plan that was walked last              */
 
 static plan *open_plan(const subject *s, plan_kind kind, int horizon, int steps) {
     const plan_shape shape = {.batch = samples, .horizon = horizon, .steps = steps, .max_prompt = prompt,
@@ -34,6 +36,7 @@ static int steps_of(const op_block *block, resident_rows *kind) {
 static launches walk(const plan *plan) {
     const op_list list = plan_list(plan);
     launches l = {0};
+    int8_launches = 0;
     for (int i = 0; i < plan->count;) {
         const op *op = &plan->ops[i];
         resident_rows kind = RESIDENT_FEW;
@@ -50,7 +53,8 @@ static launches walk(const plan *plan) {
         assert_int_equal(block.layers, 18);
         assert_int_equal(block.samples, samples);
         assert_true(l.count < 16);
-        l.apart += kind == RESIDENT_APART;
+        l.apart += kind == RESIDENT_APART || kind == RESIDENT_INT8_APART;
+        int8_launches += kind == RESIDENT_INT8_FEW || kind == RESIDENT_INT8_APART;
         l.many += kind == RESIDENT_LONG;
         l.steps[l.count++] = steps;
         i += resident_ops_of(&block, kind, steps);
@@ -60,7 +64,7 @@ static launches walk(const plan *plan) {
 
 static void expect(const char *spec, plan_kind kind, int horizon, int steps, uint32_t off,
                    const launches *expected) {
-    subject s = open_subject(spec, NULL, OPENPI_BF16, off);
+    subject s = open_subject(spec, NULL, OPENPI_BF16, formats, off);
     plan *plan = open_plan(&s, kind, horizon, steps);
     const launches found = walk(plan);
     if (found.count != expected->count || found.velocities != expected->velocities ||
@@ -93,6 +97,24 @@ static void test_one_launch(void **state) {
     expect("full:pi05", PLAN_ORDINARY, 15, 3, 0, &(launches){1, {3}, 0, 1, 0, 1, 0});
     expect("full:pi05", PLAN_ORDINARY, 16, 3, 0, &(launches){1, {3}, 0, 1, 0, 1, 0});
     expect("tiny:pi0", PLAN_ORDINARY, 10, 3, 0, &(launches){0, {0}, 3, 3, 0, 0, 0});
+}
+
+/* The expert's weights are int8: kernels of their own for the same rows. There is none for rows as int8. */
+static void test_int8(void **state) {
+    (void)state;
+    formats = "expert=int8";
+    expect("full:pi0", PLAN_ORDINARY, 10, 10, 0, &(launches){2, {1, 9}, 0, 2, 0, 0, 0});
+    assert_int_equal(int8_launches, 2);
+    expect("full:pi0", PLAN_ORDINARY, 12, 4, 0, &(launches){2, {1, 3}, 0, 2, 0, 1, 0});
+    assert_int_equal(int8_launches, 2);
+    expect("full:pi05", PLAN_ORDINARY, 11, 3, 0, &(launches){1, {3}, 0, 1, 0, 0, 0});
+    assert_int_equal(int8_launches, 1);
+    expect("full:pi05", PLAN_ORDINARY, 16, 3, 0, &(launches){1, {3}, 0, 1, 0, 1, 0});
+    assert_int_equal(int8_launches, 1);
+    expect("full:pi05", PLAN_ORDINARY, 17, 3, 0, &(launches){0, {0}, 3, 3, 0, 0, 0});
+    formats = "expert=int8x8";
+    expect("full:pi05", PLAN_ORDINARY, 11, 3, 0, &(launches){0, {0}, 3, 3, 0, 0, 0});
+    formats = NULL;
 }
 
 /* More than 16 rows: the layers of each step. With its shift π0.5 has 64 rows at most; there is room for
@@ -174,6 +196,7 @@ static void test_a_launch_a_step(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_launch),
+        cmocka_unit_test(test_int8),
         cmocka_unit_test(test_long_horizons),
         cmocka_unit_test(test_samples),
         cmocka_unit_test(test_chunking),

@@ -35,7 +35,7 @@ static launches walk(const plan *plan) {
 
 static void expect(const char *spec, const char *dims, openpi_dtype dtype, int batch, uint32_t off,
                    launches expected) {
-    subject s = open_subject(spec, dims, dtype, off);
+    subject s = open_subject(spec, dims, dtype, NULL, off);
     plan *plan = open_plan(&s, batch);
     const launches found = walk(plan);
     if (memcmp(&found, &expected, sizeof found))

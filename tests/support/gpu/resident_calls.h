@@ -78,15 +78,17 @@ static int without_gpu;
 static inline int verdict(int failed) { return failed ? failed : without_gpu ? 77 : 0; }
 
 /* An engine whose device may run the kernel of that switch, or NULL. card: what the device keeps to, NULL for
- * all it has. kernel: its name in words. */
-static inline openpi_engine *open_resident_as(const char *card, const openpi_synthetic *synthetic,
-                                              openpi_dtype dtype, op_switch which, const char *kernel) {
+ * all it has. formats: as in openpi_engine_options. kernel: its name in words. */
+static inline openpi_engine *open_resident_as(const char *card, const char *formats,
+                                              const openpi_synthetic *synthetic, openpi_dtype dtype,
+                                              op_switch which, const char *kernel) {
     openpi_engine *engine;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     options.synthetic = synthetic;
     options.device = "cuda:0";
     options.dtype = dtype;
     options.as_card = card;
+    options.formats = formats;
     openpi_status status = openpi_engine_open(NULL, &options, &engine, &error);
     if (status == OPENPI_NO_DEVICE || status == OPENPI_UNSUPPORTED) {
         print_message("skipped: %s\n", error.message);
@@ -102,7 +104,7 @@ static inline openpi_engine *open_resident_as(const char *card, const openpi_syn
 
 static inline openpi_engine *open_resident(const openpi_synthetic *synthetic, openpi_dtype dtype,
                                            op_switch which, const char *kernel) {
-    return open_resident_as(NULL, synthetic, dtype, which, kernel);
+    return open_resident_as(NULL, NULL, synthetic, dtype, which, kernel);
 }
 
 /* A thread's calls of ten actions, always of the same inputs. */

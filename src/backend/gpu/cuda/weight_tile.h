@@ -9,6 +9,7 @@
 /* TILE(format, columns of an atom, its k, bytes of a column in it, k of a matrix instruction) */
 #define GPU_WEIGHT_TILES(TILE)         \
     TILE(BF16, 8, GPU_ATOM_K, 128, 16) \
-    TILE(INT8X8, 8, 128, 128, 32)
+    TILE(INT8X8, 8, 128, 128, 32)      \
+    TILE(INT8, 8, 128, 128, 16)
 
 #endif

@@ -15,6 +15,24 @@ template <int N> DEV void after_wait(int (&d)[N]) {
 #define WRIS(n) WRI(8 * n), WRI(8 * n + 4)
 
 /* d += A·B, or with add = 0 d = A·B; one function for each N = 2·(registers). */
+DEV void wgmma(int (&d)[16], u64 a, u64 b, int add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {"
+                 WT0 ", " WT1
+                 "}, %16, %17, p;\n}"
+                 : WRIS(0), WRIS(1)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+DEV void wgmma(int (&d)[24], u64 a, u64 b, int add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %26, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n48k32.s32.s8.s8 {"
+                 WT0 ", " WT1 ", " WT2
+                 "}, %24, %25, p;\n}"
+                 : WRIS(0), WRIS(1), WRIS(2)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
 DEV void wgmma(int (&d)[64], u64 a, u64 b, int add) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {"

@@ -52,6 +52,12 @@ enum {
     RESIDENT_SHARED = RESIDENT_STAGES * RESIDENT_STAGE + 99328,
     RESIDENT_APART_STAGES = 12,            /* with shifts apart                                             */
     RESIDENT_APART_SHARED = RESIDENT_APART_STAGES * RESIDENT_STAGE + 125952,
+    /* With int8 weights; bytes of the scales that a stage has beside it. */
+    RESIDENT_SCALES = 512,
+    RESIDENT_INT8_STAGES = 12,
+    RESIDENT_INT8_SHARED = RESIDENT_INT8_STAGES * RESIDENT_STAGE + 129536,
+    RESIDENT_INT8_APART_STAGES = 8,
+    RESIDENT_INT8_APART_SHARED = RESIDENT_INT8_APART_STAGES * RESIDENT_STAGE + 160768,
 };
 
 typedef struct resident_layer {
@@ -60,6 +66,11 @@ typedef struct resident_layer {
     const float *scale_in, *shift_in, *gate_in;            /* [width]; shifts and gates may be NULL         */
     const float *scale_post, *shift_post, *gate_post;
 } resident_layer;
+
+/* [row of W][k/64] */
+typedef struct resident_scales {
+    const float *qkv, *gate_up, *o, *down;
+} resident_scales;
 
 /* What comes after the layers of a step: velocity and Euler's step, where there is one the guide of real-time
  * chunking, and, between two steps of one launch, the embedding. */
@@ -97,6 +108,7 @@ typedef struct gpu_resident {
     resident_actions actions;
     int shifts;                            /* rows that are shifts: 0, 1, or 2 where rows may be known      */
     float eps, scale;
+    resident_scales scales[RESIDENT_LAYERS];                /* int8 weights have them                       */
 } gpu_resident;
 
 #endif

@@ -233,7 +233,7 @@ DEV void softmax(const worker &w, const gpu_resident &p, const attention &at) {
 }
 
 /* 64 dims of the rank's values, each half to the rank that owns it. Places without a key have weight 0 and
- * finite values: what the ring held there before. */
+ * finite values: what the ring held there before, or with int8 weights zeros. */
 DEV void values(worker &w, const attention &at, const place &one, const place &two) {
     const u32 weights = w.base + AT_WEIGHTS;
     float d[8];
@@ -270,6 +270,23 @@ DEV u32 parts_bytes(const worker &w) {
 }
 DEV u32 q_bytes(const worker &w) { return (u32)w.rows * Q_ROW_BYTES; }
 
+/* What all ranks send of attention's output: of int8 with a unit a row. */
+DEV u32 attended_bytes(const worker &w) { return q_bytes(w) + (INT8 ? (u32)w.rows * CS * 4 : 0); }
+
+/* The lane's number of the rank's 32 dims to all ranks, as digits. */
+DEV void send_part(const worker &w, float x) {
+    const digit_pair d = digits_of(x);
+    const uint4 v = gather_digits(d.q, w.lane);
+    const int peer = w.lane & 7;
+    const u32 at = peer_address(part_digits(w, w.rank) + (u32)(w.lane >> 4) * 512 + digits_at(w.warp) +
+                                    (u32)(w.lane & 8),
+                                peer),
+              barrier = peer_address(w.base + AT_ATTENDED, peer);
+    send_pair(at, barrier, __uint_as_float(v.x), __uint_as_float(v.y));
+    send_pair(at + 128, barrier, __uint_as_float(v.z), __uint_as_float(v.w));
+    if (w.lane < CS) send_word(peer_address(part_units(w, w.rank) + w.warp * 4, peer), barrier, d.unit);
+}
+
 /* The row's 32 dims over all ranks. */
 DEV void join(const worker &w) {
     const int lane = w.lane, row = w.warp;
@@ -286,6 +303,10 @@ DEV void join(const worker &w) {
     for (int i = 0; i < CS; i++) {
         const float f = exp2_fast(stats[i].x - top);
         sum += f * stats[i].y, o += f * load4(at + i * 2048);
+    }
+    if constexpr (INT8) {
+        send_part(w, __fdividef(o, sum));
+        return;
     }
     send_words(peer_address(w.base + AT_OPERAND + (4 * w.rank + (lane >> 3)) * 256 + w.row_at, lane & 7),
                peer_address(w.base + AT_ATTENDED, lane & 7), pack_lanes(__fdividef(o, sum), lane));
@@ -318,9 +339,9 @@ DEV void attend(worker &w, const gpu_resident &p, const attention &at, int layer
     if (w.owner) join(w);
     const place first = place_of(w, w.group);
     await(w.base + AT_ATTENDED, w.parity);
-    if (!w.warp && !w.lane) barrier_arm(w.base + AT_ATTENDED, q_bytes(w));
+    if (!w.warp && !w.lane) barrier_arm(w.base + AT_ATTENDED, attended_bytes(w));
     async_fence();
-    multiply_tiles(d, w, RESIDENT_HEAD / GPU_ATOM_K, first);
+    multiply_tiles(d, w, RESIDENT_HEAD / (INT8 ? 128 : GPU_ATOM_K), first);
     store_sums(d, w);
     readers_meet();
     if (w.owner) send_sums(w, p, 0);

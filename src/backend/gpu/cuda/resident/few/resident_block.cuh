@@ -13,8 +13,11 @@
  *            shifts as 8 rows more
  *   inbox    boxes of sums over x of each rank; during attention partial sums of 8 ranks
  *   squares  [rank][row] sums of squares of x
+ *   scales   of int8 weights: of each stage [column][first or last 64 k]; of rows of the operand [32 k][row],
+ *            of rows of x
  *
  * RESIDENT_APART 1: up to 16 rows, and shifts are none of them (resident_shifts_hopper.cu); else up to 12.
+ * RESIDENT_INT8 1: weights are int8 (resident_int8.cuh).
  *
  * Note: in a cluster a shared-memory address carries the block's rank in its upper bits. */
 #ifndef KERNELS_CUDA_RESIDENT_BLOCK_CUH
@@ -26,13 +29,19 @@
 #ifndef RESIDENT_APART
 #define RESIDENT_APART 0
 #endif
+#ifndef RESIDENT_INT8
+#define RESIDENT_INT8 0
+#endif
 
 enum {
     APART = RESIDENT_APART,
+    INT8 = RESIDENT_INT8,
     CS = RESIDENT_CLUSTER,
     STAGE = RESIDENT_STAGE,
-    STAGES = APART ? RESIDENT_APART_STAGES : RESIDENT_STAGES,
-    SHARED = APART ? RESIDENT_APART_SHARED : RESIDENT_SHARED,
+    STAGES = INT8 ? APART ? RESIDENT_INT8_APART_STAGES : RESIDENT_INT8_STAGES
+             : APART ? RESIDENT_APART_STAGES : RESIDENT_STAGES,
+    SHARED = INT8 ? APART ? RESIDENT_INT8_APART_SHARED : RESIDENT_INT8_SHARED
+             : APART ? RESIDENT_APART_SHARED : RESIDENT_SHARED,
     PITCH = 68,                            /* floats of a row of sums                                       */
     SUM_ROWS = APART ? RESIDENT_ROWS : RESIDENT_FEW_ROWS,
     X_K = APART ? 128 : 256,               /* from 8 k of x to the next ones                                */
@@ -49,19 +58,22 @@ enum {
     PARTS = CS * 2048,                     /* attention's, in the inbox, too: not over boxes of k and v     */
     QKV_UNITS = CS * 2 * BOX > PARTS ? CS * 2 * BOX : PARTS,
     GATE_UNITS = CS * 4 * BOX,
+    FIFTH_UNITS = INT8 ? GATE_UNITS : CS * BOX,
+    DIGITS_X_K = APART ? 784 : 528,        /* int8: from 16 k of x to the next ones; 16 bytes are for banks */
+    X_BYTES = INT8 ? APART ? 6400 : 4352 : APART ? 6144 : 4096,
 
     MOST_STAGES = STAGES + RESIDENT_MORE_STAGES,
     AT_NEW_V = STAGES * STAGE,
     AT_NEW_K = AT_NEW_V + 16384,
     AT_OPERAND = MOST_STAGES * STAGE,
-    AT_SUMS = AT_OPERAND + CS * (RESIDENT_UNITS + 1) * 256,
+    AT_SUMS = AT_OPERAND + CS * (RESIDENT_UNITS + 1 + INT8) * 256,
     AT_VELOCITY_PARTS = AT_SUMS,           /* 8 parts                                                       */
     AT_WEIGHTS = AT_SUMS + (APART ? CS * PART : 4 * SUM_ROWS * PITCH * 4),
     AT_STATS = AT_WEIGHTS + 4096,
     AT_ACTIONS = AT_STATS + 1024,
     AT_X = AT_ACTIONS + RESIDENT_ROWS * RESIDENT_ACTION * 4,
-    AT_INBOX = AT_X + (APART ? 6144 : 4096),
-    AT_SQUARES = AT_INBOX + GATE_UNITS + CS * BOX,
+    AT_INBOX = AT_X + X_BYTES,
+    AT_SQUARES = AT_INBOX + GATE_UNITS + FIFTH_UNITS,
     /* barriers */
     AT_FULL = AT_SQUARES + CS * RESIDENT_ROWS * 4,
     AT_FREE = AT_FULL + 8 * MOST_STAGES,   /* stages are free                                               */
@@ -77,8 +89,12 @@ enum {
 
     AT_UNITS = AT_END,                     /* units of the rows, as at the beginning of the launch          */
     AT_SIGNALS = AT_UNITS + 4 * RESIDENT_ROWS,       /* a word a rank, that nobody reads                    */
+    AT_SCALES = AT_SIGNALS + 4 * CS,
+    AT_ROW_UNITS = AT_SCALES + INT8 * MOST_STAGES * RESIDENT_SCALES,
+    AT_X_UNITS = AT_ROW_UNITS + INT8 * 12 * 64,
 };
-static_assert(AT_SIGNALS + 4 * CS <= (int)SHARED && STAGES % RESIDENT_COPIERS == 0 &&
+static_assert(AT_X_UNITS + INT8 * 96 <= (int)SHARED && AT_SCALES % 16 == 0 && 8 * DIGITS_X_K <= 6400 &&
+                  (APART || 8 * DIGITS_X_K <= 4352) && STAGES % RESIDENT_COPIERS == 0 &&
                   MOST_STAGES % RESIDENT_COPIERS == 0 && AT_OPERAND - AT_NEW_V == 2 * 16384 &&
                   AT_X % 128 == 0 && AT_FULL % 8 == 0,
               "shared memory");

@@ -1,16 +1,20 @@
-/* The three families that run denoise steps: blocks of expert steps in bf16, in the sizes of resident.h. Two
- * have one kernel source and take whole steps of one sample, any number in a launch; the third takes the
- * layers of a step (resident_long_hopper.c). All else is computed by the ops' kernels. */
+/* The five families that run denoise steps: blocks of expert steps in bf16, in the sizes of resident.h. Four
+ * have one kernel source and take whole steps of one sample, any number in a launch, two of them with int8
+ * weights; the fifth takes the layers of a step (resident_long_hopper.c). All else is computed by the ops'
+ * kernels. */
 #ifndef BACKEND_GPU_CUDA_RESIDENT_FAMILY_H
 #define BACKEND_GPU_CUDA_RESIDENT_FAMILY_H
 
 #include "backend/gpu/cuda/vendor.h"
 
 /* Which of the kernels: rows and the norms' shifts are 12 at most; rows are 16 at most, and with their shifts
- * more than 12; rows are more than 16, or those of several samples, with their shift 64 at most. */
+ * more than 12; the same with int8 weights; rows are more than 16, or those of several samples, with their
+ * shift 64 at most. */
 typedef enum resident_rows {
     RESIDENT_FEW,
     RESIDENT_APART,
+    RESIDENT_INT8_FEW,
+    RESIDENT_INT8_APART,
     RESIDENT_LONG,
 } resident_rows;
 
@@ -21,15 +25,15 @@ int resident_long_of(const op_block *block);       /* the same for RESIDENT_LONG
 /* The ops of such a launch. */
 int resident_ops_of(const op_block *block, resident_rows kind, int steps);
 
-/* 1: the layers are in bf16, packed, and of the kernels' sizes. */
-int resident_layers_fit(const op_block *block);
+/* 1: the layers are in bf16, their weights in that format, packed, and all of the kernels' sizes. */
+int resident_layers_fit(const op_block *block, weight_type weights);
 /* Rows that shifts take: the step's, and that of known rows. */
 int resident_shifts_of(const op_norm_qkv *q);
 
 /* Asks whether the card holds the kernel, a block of which has so much shared memory, and takes the memory of
  * its exchange if so: that is the family's state. 0, or the driver's error. */
 int resident_open(gpu_device *device, int family, size_t shared, void **state);
-/* gpu_family.take_block of the two */
+/* gpu_family.take_block of the four */
 int resident_take(gpu_issue *issue, const op_block *block, resident_rows kind);
 
 #endif

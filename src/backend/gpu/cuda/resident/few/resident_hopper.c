@@ -41,23 +41,25 @@ static int resident_matrix(const matrix *m, weight_type type, matrix_form form, 
     return !m->raw && m->type == type && m->form == form && m->n == n && m->k == k;
 }
 
-int resident_layers_fit(const op_block *block) {
+int resident_layers_fit(const op_block *block, weight_type weights) {
     const op *ops = block->ops;
     if (block->kind != BLOCK_EXPERT_STEPS || ops->type != DTYPE_BF16 || block->layers > RESIDENT_LAYERS)
         return 0;
     const matrix *qkv = &ops[LAYER_QKV].norm_qkv.weight;
     return qkv->heads == RESIDENT_HEADS && qkv->head_dim == RESIDENT_HEAD &&
-           resident_matrix(qkv, WEIGHT_BF16, MATRIX_QKV, (RESIDENT_HEADS + 2) * RESIDENT_HEAD,
-                           RESIDENT_WIDTH) &&
-           resident_matrix(&ops[LAYER_OUT].linear_residual.weight, WEIGHT_BF16, MATRIX_PLAIN, RESIDENT_WIDTH,
+           resident_matrix(qkv, weights, MATRIX_QKV, (RESIDENT_HEADS + 2) * RESIDENT_HEAD, RESIDENT_WIDTH) &&
+           resident_matrix(&ops[LAYER_OUT].linear_residual.weight, weights, MATRIX_PLAIN, RESIDENT_WIDTH,
                            RESIDENT_HEADS * RESIDENT_HEAD) &&
-           resident_matrix(&ops[LAYER_UP].norm_linear.weight, WEIGHT_BF16, MATRIX_GATED, 2 * RESIDENT_HIDDEN,
+           resident_matrix(&ops[LAYER_UP].norm_linear.weight, weights, MATRIX_GATED, 2 * RESIDENT_HIDDEN,
                            RESIDENT_WIDTH) &&
-           resident_matrix(&ops[LAYER_DOWN].linear_residual.weight, WEIGHT_BF16, MATRIX_PLAIN, RESIDENT_WIDTH,
+           resident_matrix(&ops[LAYER_DOWN].linear_residual.weight, weights, MATRIX_PLAIN, RESIDENT_WIDTH,
                            RESIDENT_HIDDEN);
 }
 
 int resident_shifts_of(const op_norm_qkv *q) { return q->norm.bias ? 1 + (q->rows.known != NULL) : 0; }
+
+static int is_int8(resident_rows kind) { return kind == RESIDENT_INT8_FEW || kind == RESIDENT_INT8_APART; }
+static int is_apart(resident_rows kind) { return kind == RESIDENT_APART || kind == RESIDENT_INT8_APART; }
 
 /* One sample's rows, with their shifts as many as the kernel is for, and keys of earlier tokens. Rows may be
  * known where there are modulations: a known row then differs in those alone. */
@@ -65,7 +67,7 @@ static int resident_rows_fit(const op_block *block, resident_rows kind) {
     const op_norm_qkv *q = &block->ops[LAYER_QKV].norm_qkv;
     const int rows = block->rows, shifts = resident_shifts_of(q);
     return block->samples == 1 && rows <= RESIDENT_ROWS &&
-           (rows + shifts > RESIDENT_FEW_ROWS) == (kind == RESIDENT_APART) &&
+           (rows + shifts > RESIDENT_FEW_ROWS) == is_apart(kind) &&
            q->cache.capacity - rows <= RESIDENT_MOST_KEYS && (shifts || !q->rows.known);
 }
 
@@ -84,7 +86,8 @@ static int embedding_fits(const op_action_embed *a) {
 
 int resident_steps_of(const op_block *block, resident_rows kind) {
     if (kind == RESIDENT_LONG) return resident_long_of(block);
-    if (!resident_layers_fit(block) || !resident_rows_fit(block, kind)) return 0;
+    const weight_type weights = is_int8(kind) ? WEIGHT_INT8 : WEIGHT_BF16;
+    if (!resident_layers_fit(block, weights) || !resident_rows_fit(block, kind)) return 0;
     const op_velocity *v = &block_velocity(block)->velocity;
     if (!is_exact(&v->weight, RESIDENT_ACTION, RESIDENT_WIDTH) || (v->x_offset && v->norm.bias)) return 0;
     return block->steps > 1 && embedding_fits(&block_embedding(block)->action_embed) ? block->steps : 1;
@@ -106,13 +109,19 @@ static void resident_map_cache(gpu_issue *issue, gpu_tensor_map *map, const void
     cuda_make_map(issue, map, 1, 3, base, dims, strides, box);
 }
 
-static void resident_fill_layer(gpu_issue *issue, resident_layer *to, const op *ops) {
+static void resident_fill_layer(gpu_issue *issue, resident_layer *to, resident_scales *scales,
+                                const op *ops) {
     const norm *in = &ops[LAYER_QKV].norm_qkv.norm, *post = &ops[LAYER_UP].norm_linear.norm;
-    cuda_map_weights(issue, &to->qkv, gpu_weights_of(&ops[LAYER_QKV].norm_qkv.weight), 8);
-    cuda_map_weights(issue, &to->gate_up, gpu_weights_of(&ops[LAYER_UP].norm_linear.weight), 8);
-    cuda_map_weights(issue, &to->fifth, gpu_weights_of(&ops[LAYER_UP].norm_linear.weight), 2);
-    cuda_map_weights(issue, &to->o, gpu_weights_of(&ops[LAYER_OUT].linear_residual.weight), 8);
-    cuda_map_weights(issue, &to->down, gpu_weights_of(&ops[LAYER_DOWN].linear_residual.weight), 8);
+    const gpu_weights qkv = gpu_weights_of(&ops[LAYER_QKV].norm_qkv.weight),
+                      gate_up = gpu_weights_of(&ops[LAYER_UP].norm_linear.weight),
+                      o = gpu_weights_of(&ops[LAYER_OUT].linear_residual.weight),
+                      down = gpu_weights_of(&ops[LAYER_DOWN].linear_residual.weight);
+    cuda_map_weights(issue, &to->qkv, qkv, 8);
+    cuda_map_weights(issue, &to->gate_up, gate_up, 8);
+    cuda_map_weights(issue, &to->fifth, gate_up, 2);
+    cuda_map_weights(issue, &to->o, o, 8);
+    cuda_map_weights(issue, &to->down, down, 8);
+    *scales = (resident_scales){qkv.scales, gate_up.scales, o.scales, down.scales};
     to->scale_in = in->weight, to->shift_in = in->bias, to->gate_in = ops[LAYER_OUT].linear_residual.gate;
     to->scale_post = post->weight, to->shift_post = post->bias,
     to->gate_post = ops[LAYER_DOWN].linear_residual.gate;
@@ -170,8 +179,14 @@ static void resident_fill(gpu_issue *issue, gpu_resident *p, const op_block *blo
     p->scale = ops[LAYER_ATTENTION].cache_attention.scale;
     resident_map_cache(issue, &p->k, q->cache.k, p->k_layer, q->cache.capacity, depth);
     resident_map_cache(issue, &p->v, q->cache.v, p->v_layer, q->cache.capacity, depth);
-    for (int i = 0; i < depth; i++) resident_fill_layer(issue, &p->layers[i], block_layer(block, i));
+    for (int i = 0; i < depth; i++)
+        resident_fill_layer(issue, &p->layers[i], &p->scales[i], block_layer(block, i));
 }
+
+static const size_t shared_bytes[] = {[RESIDENT_FEW] = RESIDENT_SHARED,
+                                      [RESIDENT_APART] = RESIDENT_APART_SHARED,
+                                      [RESIDENT_INT8_FEW] = RESIDENT_INT8_SHARED,
+                                      [RESIDENT_INT8_APART] = RESIDENT_INT8_APART_SHARED};
 
 int resident_take(gpu_issue *issue, const op_block *block, resident_rows kind) {
     gpu_resident p;
@@ -179,8 +194,7 @@ int resident_take(gpu_issue *issue, const op_block *block, resident_rows kind) {
     if (!steps) return 0;
     gpu_take(issue, ops);
     resident_fill(issue, &p, block, steps);
-    const size_t shared = kind == RESIDENT_APART ? RESIDENT_APART_SHARED : RESIDENT_SHARED;
-    gpu_emit(issue, 0, resident_grid_of(shared), &p, sizeof p);
+    gpu_emit(issue, 0, resident_grid_of(shared_bytes[kind]), &p, sizeof p);
     return ops;
 }
 

@@ -21,12 +21,16 @@
  * The ring and its copying threads: resident_ring.cuh; products: resident_products.cuh, those over x:
  * resident_x.cuh; exchanges: resident_exchange.cuh; shared memory: resident_block.cuh.
  *
+ * With int8 weights x and what is sent on are digits, and a hidden cluster has 256 or 384 hidden values
+ * (resident_int8.cuh).
+ *
  *   legal   one sample, bf16, the sizes in resident.h, the whole grid resident at once (a cooperative launch)
  *   early   before wait_before(): barriers, zeros, weights of the first layer. Every block's multiplying
  *           threads wait, so no block ends before the previous kernels have.
  *
- * resident_hopper.c checks what is legal and launches. Two files compile this one: resident_hopper.cu, and
- * resident_shifts_hopper.cu with RESIDENT_APART. */
+ * resident_hopper.c checks what is legal and launches. Four files compile this one: resident_hopper.cu,
+ * resident_shifts_hopper.cu with RESIDENT_APART, and both with RESIDENT_INT8 for int8 weights
+ * (resident_int8.cuh). */
 #ifndef KERNELS_CUDA_RESIDENT_KERNEL_CUH
 #define KERNELS_CUDA_RESIDENT_KERNEL_CUH
 
@@ -42,12 +46,12 @@ DEV void prepare(const worker &w) {
     __syncthreads();
     if (!threadIdx.x) {
         for (int s = 0; s < MOST_STAGES; s++)
-            barrier_init(full + 8 * s, 1), barrier_init(w.base + AT_FREE + 8 * s, 4);
+            barrier_init(full + 8 * s, INT8 ? 1 + 32 : 1), barrier_init(w.base + AT_FREE + 8 * s, 4);
         for (u32 b = w.base + AT_GIVEN; b < w.base + AT_END; b += 8) barrier_init(b, 1);
         barrier_init_done();
         barrier_arm(w.base + AT_Q, q_bytes(w));
         barrier_arm(w.base + AT_PARTS, parts_bytes(w));
-        barrier_arm(w.base + AT_ATTENDED, q_bytes(w));
+        barrier_arm(w.base + AT_ATTENDED, attended_bytes(w));
         barrier_arm(w.base + AT_QUIET, CS * 4);
     }
     async_fence();
@@ -164,7 +168,7 @@ extern "C" __global__ void __cluster_dims__(RESIDENT_CLUSTER, 1, 1) __launch_bou
     worker w = {.base = shared_address(shared), .rank = rank, .cluster = cluster};
     w.head = cluster < RESIDENT_HEADS;
     w.extra = extra_of(cluster);
-    w.units = RESIDENT_UNITS + (rank < w.extra);
+    w.units = RESIDENT_UNITS + (rank < w.extra) * (INT8 ? RESIDENT_UNITS : 1);
     w.rows = p.rows;
     w.parties = APART ? RESIDENT_ROWS : max(p.rows + p.shifts, CS);
     w.lane = threadIdx.x & 31, w.warp = warp, w.group = warp >> 2, w.quarter = warp & 3;
@@ -176,7 +180,7 @@ extern "C" __global__ void __cluster_dims__(RESIDENT_CLUSTER, 1, 1) __launch_bou
     prepare(w);
     start_next();
     if (threadIdx.x < RESIDENT_READERS) run_layers(w, p);
-    else if (!w.lane) copy_all(p, w, (u32)(warp - RESIDENT_READERS / 32));
+    else if (INT8 || !w.lane) copy_all(p, w, (u32)(warp - RESIDENT_READERS / 32));
     __syncwarp();
     cluster_sync();
 }

@@ -10,7 +10,7 @@
 #ifndef KERNELS_CUDA_RESIDENT_PRODUCTS_CUH
 #define KERNELS_CUDA_RESIDENT_PRODUCTS_CUH
 
-#include "resident_ring.cuh"
+#include "resident_int8.cuh"
 #include "backend/gpu/cuda/wgmma.cuh"
 
 /* 64 rows of weights: 8 atoms, one after the other. */
@@ -106,12 +106,29 @@ template <int N> DEV void end_chunks(float (&d)[N], const worker &w, u32 before)
     if (!w.lane) free_stage(w, before);
 }
 
-/* d = this warpgroup's share of two tiles over `blocks` times 64 k of the operand; first: the place of its
- * first chunk, which may be computed before the operand is there, but not waited for: a stage's chunk before
- * that is known to have come only then. */
+/* All lanes of the warp have read the chunk. */
+DEV void free_read(const worker &w, const place &at) {
+    __syncwarp();
+    if (!w.lane) free_stage(w, at.stage);
+}
+
+/* d = this warpgroup's share of two tiles over `blocks` times 64 k of the operand, or of int8 128; first: the
+ * place of its first chunk, which may be computed before the operand is there, but not waited for: a stage's
+ * chunk before that is known to have come only then. */
 DEV void multiply_tiles(float (&d)[8], worker &w, int blocks, const place &first) {
     u32 before = 0;
     clear(d);
+    if constexpr (INT8) {
+#pragma unroll 1
+        for (int c = w.group; c < 2 * blocks; c += 4) {
+            const place at = place_of(w, c);
+            await_chunk(w, at);
+            multiply_codes<4, 512>(d, w, at.stage, part_digits(w, 4 * (c >> 1)), part_units(w, 4 * (c >> 1)));
+            free_read(w, at);
+        }
+        advance(w, 2 * blocks);
+        return;
+    }
     await_chunk(w, first);
     add_chunk(d, w, first, w.base + AT_OPERAND + (w.group >> 1) * 2048, 1, before);
 #pragma unroll 2

@@ -44,13 +44,34 @@ DEV float put_x(const worker &w, const gpu_resident &p, const float4 &scale, con
     return s;
 }
 
+/* The same as digits. */
+DEV float put_x_digits(const worker &w, const gpu_resident &p, const float4 &scale, const float *shift) {
+    const float *x = w.x;
+    float s = 0;
+    if (w.owner) {
+        s = warp_sum(x[0] * x[0] + x[1] * x[1] + x[2] * x[2] + x[3] * x[3]);
+        put_digits(w, w.warp, x[0] * (1 + scale.x), x[1] * (1 + scale.y), x[2] * (1 + scale.z),
+                   x[3] * (1 + scale.w));
+    } else if (!APART && w.warp < w.rows + p.shifts) {
+        const float4 b = own_columns(w, shift, 0);
+        put_digits(w, w.warp, b.x, b.y, b.z, b.w);
+    }
+    if (APART && w.warp < p.shifts) {
+        const float *from = shift + (w.warp ? p.known.at : w.later) + 128 * w.rank;
+        const float4 b = __ldg((const float4 *)from + w.lane);
+        put_digits(w, RESIDENT_ROWS + w.warp, b.x, b.y, b.z, b.w);
+    }
+    async_fence();
+    return s;
+}
+
 DEV u32 square_at(const worker &w, int rank, int row) {
     return w.base + AT_SQUARES + (rank * RESIDENT_ROWS + row) * 4;
 }
 
 /* x for a product; the row's sum of squares to all ranks. */
 DEV void put_operand(const worker &w, const gpu_resident &p, const float4 &scale, const float *shift) {
-    const float s = put_x(w, p, scale, shift);
+    const float s = INT8 ? put_x_digits(w, p, scale, shift) : put_x(w, p, scale, shift);
     const u32 square = square_at(w, w.rank, w.warp);
     if (w.owner && w.lane < CS)
         send_word(peer_address(square, w.lane), peer_address(w.base + AT_EARLY, w.lane), s);
@@ -106,6 +127,14 @@ DEV float2 take_sums(const worker &w, u32 boxes, u32 bytes, int row, int g, int 
 /* Begins a tile's sums over the rank's k. */
 DEV void begin_tile(float (&d)[X_SUMS], const worker &w, int tile) {
     const u32 x = w.base + AT_X;
+    if constexpr (INT8) {
+        const place at = place_of(w, tile);
+        clear(d);
+        await_chunk(w, at);
+        multiply_codes<2, DIGITS_X_K>(d, w, at.stage, x, w.base + AT_X_UNITS);
+        free_read(w, at);
+        return;
+    }
     const place one = place_of(w, 2 * tile), two = place_of(w, 2 * tile + 1);
     await_chunk(w, one);
     await_chunk(w, two);
@@ -117,6 +146,7 @@ DEV void begin_tile(float (&d)[X_SUMS], const worker &w, int tile) {
 
 /* Ends it when all but LEFT tiles are done. */
 template <int LEFT> DEV void end_tile(float (&d)[X_SUMS], const worker &w, int tile) {
+    if constexpr (INT8) return;
     wgmma_wait<LEFT>();
     hold(d);
     if (w.lane < 2) free_stage(w, place_of(w, 2 * tile + w.lane).stage);
@@ -126,7 +156,9 @@ template <int LEFT> DEV void end_tile(float (&d)[X_SUMS], const worker &w, int t
 template <int QKV>
 DEV void send_tile(const float (&d)[X_SUMS], const worker &w, const gpu_resident &p, int t) {
     const int odd = w.quarter & 1;
-    if (QKV ? !t : t >= CS)
+    if (INT8 && !QKV && t >= CS)
+        send_box(d, w, p, t - CS, AT_GIVEN, GATE_UNITS + (4 * w.rank + w.quarter) * BOX, odd);
+    else if (QKV ? !t : t >= CS)
         send_box(d, w, p, QKV ? 2 * w.quarter + 1 : 4 * (t - CS) + w.quarter, QKV ? AT_EARLY : AT_GIVEN,
                  (QKV ? QKV_UNITS : GATE_UNITS) + w.rank * BOX, 0);
     else if (QKV)
@@ -154,7 +186,7 @@ DEV void multiply_qkv(worker &w, const gpu_resident &p) {
         end_tile<0>(e, w, 4);
         send_tile<1>(e, w, p, 4);
     }
-    advance(w, 2 * QKV_TILES);
+    advance(w, X_CHUNKS * QKV_TILES);
 }
 
 /* Columns g and g + 8 of a box, normed; `bytes` from a rank's box to the next one's; shift: the row's. */
@@ -175,6 +207,12 @@ DEV float2 normed_sums(const worker &w, const gpu_resident &p, u32 boxes, u32 by
 DEV void multiply_gate_up(worker &w, const gpu_resident &p) {
     float d[X_SUMS], e[X_SUMS];
     const int t = w.group;
+    if constexpr (INT8) {
+#pragma unroll 1
+        for (int i = t; i < CS + w.extra; i += 4) begin_tile(d, w, i), send_tile<0>(d, w, p, i);
+        advance(w, CS + w.extra);
+        return;
+    }
     begin_tile(d, w, t);
     begin_tile(e, w, t + 4);
     end_tile<1>(d, w, t);
@@ -199,8 +237,44 @@ DEV void put_hidden(const worker &w, const gpu_resident &p, u32 slice, u32 boxes
     store2(slice + unit * 256 + w.row_at + (w.lane & 7) * 2, pack_bf16(gelu(v.x) * v.y, 0));
 }
 
+/* The same of int8: 32 values, and where the rank has them 32 more, as parts of the operand. */
+DEV void broadcast_parts(worker &w, const gpu_resident &p) {
+    const int parts = w.units / RESIDENT_UNITS, unit = w.lane >> 3;
+    if (w.owner) {
+        await(w.base + AT_EARLY, w.parity_x);
+        const float factor = norm_factor(w, w.warp, p.eps);
+        await(w.base + AT_GIVEN, w.parity_x);
+        w.unit = unit_of(factor);
+#pragma unroll 1
+        for (int i = 0; i < parts; i++) {
+            const u32 boxes = (u32)(i * GATE_UNITS + unit * BOX);
+            const float2 v = normed_sums(w, p, boxes, 4 * BOX, w.warp, w.shift, unit & 1, factor);
+            put_part(w, w.rank + CS * i, gelu(v.x) * v.y);
+        }
+        __syncwarp();
+    }
+    async_fence();
+    parties_meet(w);
+    if (w.warp >= CS || w.lane) return;
+    const u32 barrier = w.base + AT_HIDDEN, to = peer_address(barrier, w.warp);
+    if (w.warp == w.rank) {
+        barrier_arm(barrier, (u32)(CS + w.extra - parts) * (1024 + 64));
+        return;
+    }
+#pragma unroll 1
+    for (int i = 0; i < parts; i++) {
+        const u32 digits = part_digits(w, w.rank + CS * i), units = part_units(w, w.rank + CS * i);
+        copy_to_peer(peer_address(digits, w.warp), digits, 1024, to);
+        copy_to_peer(peer_address(units, w.warp), units, 64, to);
+    }
+}
+
 /* GeGLU of the own units, copied to every other block of the cluster. */
 DEV void broadcast_hidden(worker &w, const gpu_resident &p) {
+    if constexpr (INT8) {
+        broadcast_parts(w, p);
+        return;
+    }
     const u32 slice = w.base + AT_OPERAND + hidden_place(w.cluster, w.rank, w.extra) * 256;
     const int unit = w.lane >> 3;
     if (w.owner) {

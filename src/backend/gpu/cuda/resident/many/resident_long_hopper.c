@@ -38,7 +38,7 @@ static int resident_long_rows_fit(int samples, int rows, int shifts) {
 
 /* All keys count, and no rows may be known. */
 int resident_long_of(const op_block *block) {
-    if (!resident_layers_fit(block)) return 0;
+    if (!resident_layers_fit(block, WEIGHT_BF16)) return 0;
     const op_norm_qkv *q = &block->ops[LAYER_QKV].norm_qkv;
     return resident_long_rows_fit(block->samples, block->rows, resident_shifts_of(q)) && !q->rows.known &&
            q->cache.capacity <= LONG_PARTS * LONG_PART_KEYS;
