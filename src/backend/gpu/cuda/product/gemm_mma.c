@@ -19,21 +19,19 @@ enum { LEAST_BLOCKS = 8, JOIN_THREADS = 256 };
 #define TILE_HALF(rows, columns, ...) \
     GEMM_TILE("gemm_mma_" #rows "_" #columns "_half", 2, 0, rows, columns, __VA_ARGS__)
 
-enum { SMALL = 5, TILES = 13, JOIN = TILES, JOIN_NORM };
+enum { SMALL = 2, TILES = 11, JOIN = TILES, JOIN_NORM };
 static const gemm_tile tiles[] = {
     TILE(160, 256, 256, 3, 1, 98),
-    TILE(128, 256, 256, 4, 1, 99),
-    TILE(160, 128, 256, 5, 1, 125),
-    TILE(128, 160, 256, 5, 1, 112),
-    TILE(128, 128, 256, 3, 2, 122),
+    TILE(128, 128, 256, 3, 1, 140),
     TILE(64, 64, 128, 4, 3, 198),
     TILE_HALF(160, 256, 256, 3, 1, 110),
-    TILE_HALF(160, 192, 256, 4, 1, 120),
-    TILE_HALF(128, 256, 256, 4, 1, 118),
-    TILE_HALF(160, 128, 256, 5, 1, 146),
-    TILE_HALF(128, 160, 256, 5, 1, 132),
-    TILE_HALF(128, 128, 256, 3, 2, 126),
-    TILE_HALF(64, 64, 128, 4, 3, 186),
+    TILE_HALF(160, 192, 256, 4, 1, 114),
+    TILE_HALF(128, 256, 256, 4, 1, 110),
+    TILE_HALF(128, 192, 256, 4, 1, 116),
+    TILE_HALF(160, 128, 256, 5, 1, 127),
+    TILE_HALF(128, 160, 256, 5, 1, 112),
+    TILE_HALF(128, 128, 256, 3, 2, 122),
+    TILE_HALF(64, 64, 128, 4, 3, 180),
     {{"gemm_mma_join", 1, 0}, 0, 0, JOIN_THREADS, 0, 0, 0, 0, 0},
     {{"gemm_mma_join_norm", 1, 0}, 0, 0, 0, 0, 0, 0, 0, 0},
 };
@@ -43,7 +41,7 @@ enum { AROUND = 490, ARRIVAL = 227 };
 /* A tile's end, a thousand sums; how much longer that takes with a bias, for parts, and where blocks share
  * the multiprocessor; how much longer a block alone takes, of a tile that is made for several; and what the
  * join takes of a multiprocessor, a thousand parts of sums. */
-static const double end_of_sums = 15.3, end_with_bias = 1.65, end_of_parts = 1.1, end_together = 1.15,
+static const double end_of_sums = 14, end_with_bias = 1.15, end_of_parts = 1.1, end_together = 1.15,
                     step_alone = 1.2, join_of_sums = 22;
 
 static gemm_numbers bf16_of(const gpu_device *device) {

@@ -21,20 +21,18 @@
     PRODUCT_OF(gemm_mma_##rows##_##columns##_half, bounds, rows, columns, __VA_ARGS__, 2)
 
 PRODUCT(KERNEL(256), 160, 256, 80, 64, 3)
-PRODUCT(KERNEL(256), 128, 256, 64, 64, 4)
-PRODUCT(KERNEL(256), 160, 128, 80, 32, 5)
-PRODUCT(KERNEL(256), 128, 160, 32, 80, 5)
-/* Where a multiprocessor holds two, the compiler itself keeps to half of the registers. */
-PRODUCT(KERNEL_HELD(256, 1), 128, 128, 64, 32, 3)
+/* For a part of few stages, which waits for what it asked for. */
+PRODUCT(KERNEL(256, 1), 128, 128, 64, 32, 3)
 PRODUCT(KERNEL(128), 64, 64, 32, 32, 4)
 /* Within the 99 KB that a block has on sm_86, sm_89 and sm_120. */
 PRODUCT_HALF(KERNEL(256), 160, 256, 80, 64, 3)
 PRODUCT_HALF(KERNEL(256), 160, 192, 80, 48, 4)
 PRODUCT_HALF(KERNEL(256), 128, 256, 64, 64, 4)
+PRODUCT_HALF(KERNEL(256), 128, 192, 64, 48, 4)
 PRODUCT_HALF(KERNEL(256), 160, 128, 80, 32, 5)
 PRODUCT_HALF(KERNEL(256), 128, 160, 32, 80, 5)
 PRODUCT_HALF(KERNEL_HELD_ELSEWHERE(256, 2), 128, 128, 64, 32, 3)
-PRODUCT_HALF(KERNEL(128), 64, 64, 32, 32, 4)
+PRODUCT_HALF(KERNEL(128, 4), 64, 64, 32, 32, 4)
 
 KERNEL(256) gemm_mma_join(const __grid_constant__ gpu_linear_parts a) { join<bf16_numbers>(a, NULL); }
 

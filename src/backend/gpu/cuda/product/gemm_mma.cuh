@@ -16,7 +16,9 @@
  *            those of the next step: x's in place, each once its last product is issued; W's into a second
  *            set. Before the last step of a stage all warps meet, so that its slot is free and the next stage
  *            is there; the copies for the slot are issued between the products of the next stage's steps but
- *            the last.
+ *            the last. In stages of two steps a turn of the loop begins with this meeting: the compiler moves
+ *            products over a barrier, but not over the head of a loop, and those of the last step have to
+ *            hide the loads behind it.
  *   parts    gpu_linear_parts.parts blocks may share the k of a tile. Each stores its sums, and a kernel
  *            adds them in the order of the parts and runs the epilogue (join).
  *   blocks   BM/WM · BN/WN warps; grid = rows / BM x (columns / BN · parts)
@@ -69,9 +71,11 @@ struct mma_tile : NUMBERS {
         X_LAST = BM * PIECES - (X_COPIES - 1) * THREADS,  /* threads that have the last of these            */
         W_LAST = BN * PIECES - (W_COPIES - 1) * THREADS,
         STAGE = (BM + BN) * PITCH,
+        TURNED = AN_ATOM > 1,              /* a turn of the loop begins with the last step of a stage       */
     };
+    typedef float outputs[MI][NI][4];      /* a lane's: rows g and g + 8 of a tile, columns 2t and 2t + 1   */
     static_assert(STAGES * STAGE >= THREADS / 32 * 16 * (WN + 8) * 4, "store_sums has its place in the ring");
-    static_assert(MI >= 2 && STEPS % 2 == 0, "W's fragments have two sets in turn");
+    static_assert(MI >= 2 && NI % 2 == 0 && STEPS % 2 == 0, "W's fragments have two sets in turn");
 };
 
 /* Where row r of a stage has its piece c. */
@@ -79,12 +83,13 @@ template <class T> DEV u32 swizzled(int r, int c) {
     return r * T::PITCH + ((c ^ (T::AN_ATOM == 1 ? r & 7 : r >> 1 & 3)) << 4);
 }
 
-/* Where a thread's copies of a stage come from and go to. */
+/* Where a thread's copies of a stage come from and go to. The places of its later copies, rows or
+ * columns further on, are computed each time: registers are scarcer than instructions. */
 template <class T> struct mma_source {
-    const typename T::element *x;          /* the thread's 16 bytes of a row                                */
+    const typename T::element *x;          /* row 0                                                         */
     const char *w;                         /* W                                                             */
-    u32 x_at[T::X_COPIES];                 /* elements to its rows                                          */
-    u32 w_at[T::W_COPIES];                 /* atoms to its groups of columns                                */
+    int next_row, rows, ldx;               /* the row of x after its first; those there are                 */
+    int group, last_group;                 /* the same, of W's groups of 8 columns                          */
     u32 w_in;                              /* its piece of an atom's first stage                            */
     int left, w_blocks, slot;              /* left: elements of a row from the thread's first on            */
 };
@@ -92,15 +97,21 @@ template <class T> struct mma_source {
 /* One of the COPIES of stage ks of the rows' k, into the ring's place at. `there` 0: zeros, which nobody
  * reads. The swizzle of an atom leaves both halves of a row in 64 bytes each. */
 template <class T> DEV void copy_one(const mma_source<T> &s, u32 at, int ks, int there, int i) {
+    enum { ROWS = T::THREADS / T::PIECES, GROUPS = ROWS / 8 };
     const int last = i == T::X_COPIES - 1 ? T::X_LAST : i == T::COPIES - 1 ? T::W_LAST : T::THREADS;
     if (last < T::THREADS && (int)threadIdx.x >= last) return;
     if (i < T::X_COPIES) {
-        copy16(at + s.slot + i * (T::THREADS * 16), s.x + (s.x_at[i] + ks * T::STAGE_K),
+        const u32 next_row = min(s.next_row + i * ROWS, s.rows);
+        copy16(at + s.slot + i * (T::THREADS * 16),
+               s.x + (next_row * (u32)s.ldx - s.left + ks * T::STAGE_K),
                there && ks * T::STAGE_K < s.left);
     } else {
         const int n = i - T::X_COPIES, kb = ks / T::AN_ATOM, wb = kb >= s.w_blocks ? kb - s.w_blocks : kb;
+        const u32 group = min(s.group + n * GROUPS, s.last_group);
         copy16(at + T::BM * T::PITCH + s.slot + n * (T::THREADS * 16),
-               s.w + (size_t)(s.w_at[n] + wb) * GPU_ATOM_BYTES + (s.w_in ^ ks % T::AN_ATOM * 64), there);
+               s.w + (size_t)(group * (u32)s.w_blocks + wb) * GPU_ATOM_BYTES +
+                   (s.w_in ^ ks % T::AN_ATOM * 64),
+               there);
     }
 }
 
@@ -137,6 +148,16 @@ DEV void multiply_step(typename T::sum (&sum)[T::MI][T::NI][4], mma_fragments<T>
     }
 }
 
+/* The products of the last step of all. */
+template <class T>
+DEV void multiply_last(typename T::sum (&sum)[T::MI][T::NI][4], const mma_fragments<T> &f) {
+#pragma unroll
+    for (int i = 0; i < T::MI; i++)
+#pragma unroll
+        for (int j = 0; j < T::NI; j++)
+            T::multiply(sum[i][j], f.x[i], f.w[1][j / 2][j % 2 * 2], f.w[1][j / 2][j % 2 * 2 + 1]);
+}
+
 /* From the warp's sums to outputs; its tile begins at row m, packed column n. 16 rows of sums at a time go
  * through the warp's own shared memory, and a loop takes one epilogue after the other: 40 copies of the
  * epilogue in a row, one for each pair of sums, would not fit the instruction cache. */
@@ -170,40 +191,96 @@ DEV void store_sums(const gpu_epilogue &e, float *box, const float (&sum)[T::MI]
     }
 }
 
-/* A product into bf16 rows that follow each other, with a bias or without, an activation, or added to what
- * is there: no question is asked twice. */
+/* ---- ends without branches ------------------------------------------------------------------------------
+ *
+ * A question asked for each pair of sums makes the end three times as long: what becomes of them is decided
+ * once and done to all. Of two groups of 8 outputs a lane has a pair each; to store them, an even lane takes
+ * four of the first group and an odd one four of the second, so that a row's four lanes write 32 bytes that
+ * follow each other, a whole sector of memory. */
+
+DEV uint2 four_of(u32 first, u32 second, int odd) {
+    const u32 got = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
+    return odd ? make_uint2(got, second) : make_uint2(first, got);
+}
+/* Where a lane's four stand among the 16. */
+DEV int four_at(int t) { return (t & 1) * 8 + (t >> 1) * 4; }
+
+/* A warp's outputs: the lane's first row and pair of columns, those there are, and how far rows are apart. */
+typedef struct warp_tile {
+    u16 *out;
+    int m, n, rows, columns, stride;
+} warp_tile;
+
 template <class T>
-DEV void store_plain(const gpu_epilogue &e, const float (&sum)[T::MI][T::NI][4], int m, int n, int rows,
-                     int lane) {
-    const int g = lane >> 2, t = lane & 3, adds = e.kind == GPU_EPILOGUE_RESIDUAL, gelus = e.activation;
+DEV void add_bias(typename T::outputs &y, const float *bias, const warp_tile &w) {
 #pragma unroll
     for (int j = 0; j < T::NI; j++) {
-        const int o = n + j * 8 + 2 * t;
-        if (o >= e.n) continue;
-        const float2 bias = e.bias ? *(const float2 *)(e.bias + o) : make_float2(0, 0);
-        u16 *out = (u16 *)e.out + (size_t)(m + g) * e.n + o;
+        if (w.n + j * 8 >= w.columns) continue;
+        const float2 b = __ldg((const float2 *)(bias + w.n + j * 8));
 #pragma unroll
-        for (int i = 0; i < 2 * T::MI; i++, out += (size_t)8 * e.n) {
-            float a = sum[i / 2][j][i % 2 * 2] + bias.x, b = sum[i / 2][j][i % 2 * 2 + 1] + bias.y;
-            if (m + i * 8 + g >= rows) continue;
-            if (gelus) a = gelu(a), b = gelu(b);
-            if (adds) {
-                const u32 before = __ldcg((const u32 *)out);
-                a += low_of(before), b += high_of(before);
-            }
-            *(u32 *)out = pack_bf16(a, b);
+        for (int i = 0; i < 2 * T::MI; i++) y[i / 2][j][i % 2 * 2] += b.x, y[i / 2][j][i % 2 * 2 + 1] += b.y;
+    }
+}
+
+template <class T> DEV void gelu_all(typename T::outputs &y) {
+#pragma unroll
+    for (int i = 0; i < T::MI * T::NI * 4; i++) {
+        float &v = y[i / 4 / T::NI][i / 4 % T::NI][i % 4];
+        v = gelu(v);
+    }
+}
+
+/* To the pairs of column j: what is there already, of all rows at once. */
+template <class T> DEV void add_before(typename T::outputs &y, const warp_tile &w, int j) {
+    u32 before[2 * T::MI];
+#pragma unroll
+    for (int i = 0; i < 2 * T::MI; i++)
+        before[i] = w.m + i * 8 < w.rows && w.n + j * 8 < w.columns
+                        ? __ldcg((const u32 *)(w.out + (size_t)i * 8 * w.stride + j * 8))
+                        : 0;
+#pragma unroll
+    for (int i = 0; i < 2 * T::MI; i++) {
+        y[i / 2][j][i % 2 * 2] += low_of(before[i]);
+        y[i / 2][j][i % 2 * 2 + 1] += high_of(before[i]);
+    }
+}
+
+/* adds: to what is there. Note: asked for each j; else the compiler loads more than it has registers for. */
+template <class T> DEV void store_fours(typename T::outputs &y, const warp_tile &w, int t, int adds) {
+    const int left = w.columns - w.n + 2 * t - four_at(t);
+    u16 *const out = w.out + four_at(t) - 2 * t;
+#pragma unroll
+    for (int j = 0; j < T::NI; j += 2) {
+        if (adds) add_before<T>(y, w, j), add_before<T>(y, w, j + 1);
+#pragma unroll
+        for (int i = 0; i < 2 * T::MI; i++) {
+            const uint2 four = four_of(pack_bf16(y[i / 2][j][i % 2 * 2], y[i / 2][j][i % 2 * 2 + 1]),
+                                       pack_bf16(y[i / 2][j + 1][i % 2 * 2], y[i / 2][j + 1][i % 2 * 2 + 1]),
+                                       t & 1);
+            if (w.m + i * 8 < w.rows && j * 8 < left)
+                *(uint2 *)(out + (size_t)i * 8 * w.stride + j * 8) = four;
         }
     }
+}
+
+/* A product into bf16 rows that follow each other, whose outputs are whole fours. */
+template <class T>
+DEV void store_plain(const gpu_epilogue &e, typename T::outputs &y, int m, int n, int rows, int lane) {
+    const int g = lane >> 2, t = lane & 3;
+    const warp_tile w = {
+        (u16 *)e.out + (size_t)(m + g) * e.n + n + 2 * t, m + g, n + 2 * t, rows, e.n, e.n};
+    if (e.bias) add_bias<T>(y, e.bias, w);
+    if (e.activation) gelu_all<T>(y);
+    store_fours<T>(y, w, t, e.kind == GPU_EPILOGUE_RESIDUAL);
 }
 
 DEV int is_plain(const gpu_epilogue &e) {
     int kind = e.kind == GPU_EPILOGUE_RESIDUAL ? !e.gate && e.activation == GPU_ACT_NONE
                                                : e.kind == GPU_EPILOGUE_STORE && e.activation != GPU_ACT_SILU;
-    return kind && !e.f32 && !e.add && !e.split && !e.x_t && !e.to.map && !e.to.group && !(e.n & 1);
+    return kind && !e.f32 && !e.add && !e.split && !e.x_t && !e.to.map && !e.to.group && !(e.n & 3);
 }
 
-/* A gated product without bias into bf16, its rows one after the other. Neighbouring lanes trade the pairs of
- * two units, so that a row's four lanes write 32 bytes that follow each other, a whole sector of memory. */
+/* A gated product without bias into bf16, its rows one after the other. */
 template <class T>
 DEV void store_gated(const gpu_epilogue &e, const float (&sum)[T::MI][T::NI][4], int m, int n, int rows,
                      int columns, int lane) {
@@ -221,14 +298,92 @@ DEV void store_gated(const gpu_epilogue &e, const float (&sum)[T::MI][T::NI][4],
                                     gelu(sum[i][2 * u][2 * h + 1]) * sum[i][2 * u + 1][2 * h + 1]);
 #pragma unroll
             for (int u = 0; u + 1 < T::NI / 2; u += 2) {
-                const u32 got = __shfl_xor_sync(0xffffffffu, odd ? pair[u] : pair[u + 1], 1);
-                if (r < rows && 2 * (u + odd) < left)
-                    *(uint2 *)(out + (u + odd) * 8 + (t - odd) * 2) =
-                        odd ? make_uint2(got, pair[u + 1]) : make_uint2(pair[u], got);
+                const uint2 four = four_of(pair[u], pair[u + 1], odd);
+                if (r < rows && 2 * (u + odd) < left) *(uint2 *)(out + u * 8 + four_at(t)) = four;
             }
             if (T::NI / 2 & 1 && r < rows && T::NI - 2 < left)
                 *(u32 *)(out + (T::NI / 2 - 1) * 8 + 2 * t) = pair[T::NI / 2 - 1];
         }
+}
+
+DEV int plain_gated(const gpu_epilogue &e, int columns) {
+    return e.kind == GPU_EPILOGUE_GATED && !e.bias && !e.f32 && !e.to.map && !e.to.group &&
+           e.n * 2 == columns && !(e.n & 3);
+}
+
+/* Queries, keys and values in bf16 (epilogue_qkv), a unit of packed columns after the other: whether it is
+ * rotated is the same for the whole warp. Rows beyond the last are read as the last and not stored. */
+typedef struct qkv_rows {
+    int r, last;                           /* the lane's first row; the last there is                       */
+} qkv_rows;
+
+DEV int position_of(const gpu_epilogue &e, const qkv_rows &rows, int n) {
+    return __ldg(e.position + min(rows.r + n * 8, rows.last));
+}
+/* Its place among a sample's keys or values. */
+DEV size_t cached_at(const gpu_epilogue &e, const qkv_rows &rows, int n, int position) {
+    return ((size_t)__ldg(e.sample + min(rows.r + n * 8, rows.last)) * e.capacity + position) * e.head_dim;
+}
+
+template <class T>
+DEV void store_values(const gpu_epilogue &e, const typename T::outputs &y, const qkv_rows &rows, int u,
+                      int i) {
+#pragma unroll
+    for (int n = 0; n < 2 * T::MI; n++) {
+        const size_t at = cached_at(e, rows, n, position_of(e, rows, n)) + i;
+        if (rows.r + n * 8 > rows.last || i >= e.head_dim) continue;
+        put2(e.v, at, y[n / 2][u][n % 2 * 2], y[n / 2][u][n % 2 * 2 + 1]);
+        put2(e.v, at + 8, y[n / 2][u + 1][n % 2 * 2], y[n / 2][u + 1][n % 2 * 2 + 1]);
+    }
+}
+
+/* Half of the rows at a time, or two, where tiles share a multiprocessor or have the most sums: registers. */
+template <class T>
+DEV void store_rotated(const gpu_epilogue &e, const typename T::outputs &y, const qkv_rows &rows, int u,
+                       int head, int i) {
+    enum { SUMS = T::MI * T::NI, TOGETHER = SUMS >= 20 && SUMS <= 32 ? T::MI : 2 };
+    const int half = e.head_dim / 2, key = head == e.heads;
+    u16 *const out = (u16 *)(key ? e.k : e.out) + i;
+    if (i >= half) return;
+#pragma unroll
+    for (int n0 = 0; n0 < 2 * T::MI; n0 += TOGETHER) {
+        float4 factors[TOGETHER];
+        size_t at[TOGETHER];
+#pragma unroll
+        for (int n = n0; n < n0 + TOGETHER; n++) {
+            const int position = position_of(e, rows, n);
+            factors[n - n0] = __ldg((const float4 *)(e.rope + ((size_t)position * half + i) * 2));
+            at[n - n0] = key ? cached_at(e, rows, n, position)
+                             : ((size_t)(rows.r + n * 8) * e.heads + head) * e.head_dim;
+        }
+#pragma unroll
+        for (int n = n0; n < n0 + TOGETHER; n++) {
+            const float4 f = factors[n - n0];
+            const float a0 = y[n / 2][u][n % 2 * 2], a1 = y[n / 2][u][n % 2 * 2 + 1],
+                        b0 = y[n / 2][u + 1][n % 2 * 2], b1 = y[n / 2][u + 1][n % 2 * 2 + 1];
+            if (rows.r + n * 8 > rows.last) continue;
+            put2(out, at[n - n0], a0 * f.x - b0 * f.y, a1 * f.z - b1 * f.w);
+            put2(out, at[n - n0] + half, b0 * f.x + a0 * f.y, b1 * f.z + a1 * f.w);
+        }
+    }
+}
+
+template <class T>
+DEV void store_qkv(const gpu_epilogue &e, const typename T::outputs &y, int m, int n, int rows, int columns,
+                   int lane) {
+    const qkv_rows q = {m + (lane >> 2), rows - 1};
+#pragma unroll
+    for (int u = 0; u < T::NI; u += 2) {
+        const int column = n + u * 8, head = column / e.head_columns,
+                  i = column - min(head, e.heads + 1) * e.head_columns;
+        if (column >= columns) continue;
+        if (head > e.heads) store_values<T>(e, y, q, u, i + 2 * (lane & 3));
+        else store_rotated<T>(e, y, q, u, head, i / 2 + 2 * (lane & 3));
+    }
+}
+
+DEV int plain_qkv(const gpu_epilogue &e) {
+    return e.kind == GPU_EPILOGUE_QKV && !e.f32 && e.head_dim % GPU_UNIT == 0;
 }
 
 /* The sums of a part: to [rows][columns]. */
@@ -248,11 +403,6 @@ DEV void store_part(typename T::sum *to, const typename T::sum (&sum)[T::MI][T::
                     *(typename T::pair *)(to + (size_t)r * columns + n + j * 8 + 2 * t) =
                         T::pair_of(sum[i][j][2 * h], sum[i][j][2 * h + 1]);
         }
-}
-
-DEV int plain_gated(const gpu_epilogue &e, int columns) {
-    return e.kind == GPU_EPILOGUE_GATED && !e.bias && !e.f32 && !e.to.map && !e.to.group &&
-           e.n * 2 == columns && !(e.n & 3);
 }
 
 /* ---- scales -------------------------------------------------------------------------------------------- */
@@ -276,12 +426,12 @@ DEV void scale_sums(float (&y)[T::MI][T::NI][4], const int (&sum)[T::MI][T::NI][
     }
 }
 
-/* What gemm does with sums that are numbers already. Note: called from there for bf16 as well, this makes
- * other machine code of it. */
+/* From numbers to outputs. */
 template <class T>
-DEV void store_scaled(const gpu_epilogue &e, char *memory, const float (&y)[T::MI][T::NI][4], int m, int n,
-                      int rows, int columns, int warp, int lane) {
+DEV void store_all(const gpu_epilogue &e, char *memory, typename T::outputs &y, int m, int n, int rows,
+                   int columns, int warp, int lane) {
     if (plain_gated(e, columns)) store_gated<T>(e, y, m, n, rows, columns, lane);
+    else if (plain_qkv(e)) store_qkv<T>(e, y, m, n, rows, columns, lane);
     else if (is_plain(e)) store_plain<T>(e, y, m, n, rows, lane);
     else {
         __syncthreads();
@@ -304,31 +454,32 @@ template <class T> DEV void gemm(const gpu_linear_parts &a, const float *row_sca
 
     start_next();
     mma_source<T> from;
-    from.x = (const typename T::element *)p.x + piece * (T::K / 8);
+    from.x = (const typename T::element *)p.x;
     from.w = (const char *)p.weights.data;
     from.w_in = (row & 7) * 128 + ((piece ^ (row & 7)) << 4);
-#pragma unroll
-    for (int i = 0; i < T::W_COPIES; i++)
-        from.w_at[i] = (u32)min((n0 + row + i * (T::THREADS / T::PIECES)) >> 3, (columns >> 3) - 1) *
-                       p.weights.blocks;
+    from.group = (n0 + row) >> 3;
+    from.last_group = (columns >> 3) - 1;
+    from.next_row = m0 + row + 1;
+    from.ldx = p.ldx;
     from.left = p.ldx - piece * (T::K / 8);
     from.w_blocks = p.weights.blocks;
     from.slot = swizzled<T>(row, piece);
     const int rows = __ldg(p.count);
     float *scales = (float *)(memory + T::STAGES * T::STAGE);
-    if (m0 < rows) copy_first_w<T>(from, ring, first, stages);
+    copy_first_w<T>(from, ring, first, stages);
     if (T::SCALED)
         for (int i = tid; i < T::BN; i += T::THREADS) scales[T::BM + i] = channel_scale(p, n0 + i);
     wait_before();
-    if (m0 >= rows) return;
+    if (m0 >= rows) {
+        copy_wait<0>();
+        return;
+    }
     if (T::SCALED)
         for (int i = tid; i < T::BM; i += T::THREADS) scales[i] = __ldcg(row_scales + min(m0 + i, rows - 1));
-#pragma unroll
-    for (int i = 0; i < T::X_COPIES; i++)
-        from.x_at[i] = (u32)min(m0 + row + i * (T::THREADS / T::PIECES), rows - 1) * p.ldx;
+    from.rows = rows;
 
     typename T::sum sum[T::MI][T::NI][4] = {};
-    mma_fragments<T> f;
+    mma_fragments<T> f = {};
 #pragma unroll
     for (int s = 0; s < T::STAGES - 1; s++) {
 #pragma unroll
@@ -339,18 +490,21 @@ template <class T> DEV void gemm(const gpu_linear_parts &a, const float *row_sca
     /* Of a step's fragments in a stage: row or column of the lane, and its 16 bytes in the swizzle. */
     const u32 xs = swizzled<T>(wm + (lane & 15), lane >> 4),
               ws = T::BM * T::PITCH + swizzled<T>(wn + (lane & 7) + (lane >> 4) * 8, lane >> 3 & 1);
-    copy_wait<T::STAGES - 2>();
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < T::MI; i++) load_matrix4(f.x[i], ring + xs + i * 16 * T::PITCH);
-#pragma unroll
-    for (int j = 0; j < T::NI / 2; j++) load_matrix4(f.w[0][j], ring + ws + j * 16 * T::PITCH);
-
-    u32 at = ring, free_at = ring + (T::STAGES - 1) * T::STAGE;
+    u32 at = ring + (T::STAGES - 1) * T::STAGE, free_at = at;
     const u32 end = ring + T::STAGES * T::STAGE;
+    /* The last step of a stage (at first zeros), while the first fragments of the next one arrive. */
+    auto next_stage = [&]() {
+        copy_wait<T::STAGES - 2>();
+        __syncthreads();
+        free_at = at;
+        at = at + T::STAGE == end ? ring : at + T::STAGE;
+        multiply_step<T>(sum, f, 1, at + xs, at + ws, [](int) {});
+    };
+    if (!T::TURNED) next_stage();
     for (int ks = 0; ks < stages; ks++) {
         enum { OVER = (T::STEPS - 1) * T::MI, EACH = (T::COPIES + OVER - 1) / OVER };
         const int ahead = ks + T::STAGES - 1, there = ahead < stages, fetch = there ? first + ahead : first;
+        if (T::TURNED) next_stage();
 #pragma unroll
         for (int s = 0; s < T::STEPS - 1; s++) {
             auto copies = [&](int i) {
@@ -362,12 +516,9 @@ template <class T> DEV void gemm(const gpu_linear_parts &a, const float *row_sca
             multiply_step<T>(sum, f, s & 1, (at + xs) ^ next, (at + ws) ^ next, copies);
         }
         copy_commit();
-        copy_wait<T::STAGES - 2>();
-        __syncthreads();
-        free_at = at;
-        at = at + T::STAGE == end ? ring : at + T::STAGE;
-        multiply_step<T>(sum, f, 1, at + xs, at + ws, [](int) {});
+        if (!T::TURNED) next_stage();
     }
+    if (T::TURNED) multiply_last<T>(sum, f);
     copy_wait<0>();
     if (a.parts > 1)
         store_part<T>((typename T::sum *)a.sums + (size_t)part * p.capacity * columns, sum, m0 + wm, n0 + wn,
@@ -375,15 +526,8 @@ template <class T> DEV void gemm(const gpu_linear_parts &a, const float *row_sca
     else if constexpr (T::SCALED) {
         float y[T::MI][T::NI][4];
         scale_sums<T>(y, sum, scales + wm, scales + T::BM + wn, lane);
-        store_scaled<T>(p.epilogue, memory, y, m0 + wm, n0 + wn, rows, columns, warp, lane);
-    } else if (plain_gated(p.epilogue, columns))
-        store_gated<T>(p.epilogue, sum, m0 + wm, n0 + wn, rows, columns, lane);
-    else if (is_plain(p.epilogue)) store_plain<T>(p.epilogue, sum, m0 + wm, n0 + wn, rows, lane);
-    else {
-        __syncthreads();
-        store_sums<T>(p.epilogue, (float *)memory + warp * (16 * (T::WN + 8)), sum, m0 + wm, n0 + wn, rows,
-                      columns, lane);
-    }
+        store_all<T>(p.epilogue, memory, y, m0 + wm, n0 + wn, rows, columns, warp, lane);
+    } else store_all<T>(p.epilogue, memory, sum, m0 + wm, n0 + wn, rows, columns, warp, lane);
 }
 
 /* ---- parts --------------------------------------------------------------------------------------------- */

@@ -8,19 +8,17 @@
 #define TILE_HALF(rows, columns, ...) \
     GEMM_TILE("gemm_mma_int8_" #rows "_" #columns "_half", 2, sizeof(float), rows, columns, __VA_ARGS__)
 
-enum { SMALL = 4, TILES = 10, JOIN = TILES, ROWS, PACK = ROWS + INT8_ROWS_KERNELS };
+enum { SMALL = 7, TILES = 8, JOIN = TILES, ROWS, PACK = ROWS + INT8_ROWS_KERNELS };
 
 /* Costs are gemm_mma's: an atom of k has the same bytes, and twice the products in the same time. */
 static const gemm_tile kernels[] = {
     TILE(160, 256, 256, 3, 1, 98),
-    TILE(128, 256, 256, 4, 1, 99),
-    TILE(160, 128, 256, 5, 1, 125),
-    TILE(128, 160, 256, 5, 1, 112),
-    TILE(64, 64, 128, 4, 3, 198),
     TILE_HALF(160, 256, 256, 3, 1, 110),
-    TILE_HALF(160, 192, 256, 4, 1, 120),
-    TILE_HALF(128, 256, 256, 4, 1, 118),
-    TILE_HALF(160, 128, 256, 5, 1, 146),
+    TILE_HALF(160, 192, 256, 4, 1, 114),
+    TILE_HALF(128, 256, 256, 4, 1, 110),
+    TILE_HALF(128, 192, 256, 4, 1, 116),
+    TILE_HALF(160, 128, 256, 5, 1, 127),
+    TILE_HALF(128, 160, 256, 5, 1, 112),
     TILE_HALF(64, 64, 128, 4, 3, 186),
     [JOIN] = {.kernel = {"gemm_mma_int8_join", 1, 0}},
     INT8_ROWS_TABLE(.kernel, ROWS),

@@ -22,15 +22,13 @@
     PRODUCT_OF(gemm_mma_int8_##rows##_##columns##_half, threads, rows, columns, __VA_ARGS__, 2)
 
 PRODUCT(256, 160, 256, 80, 64, 3)
-PRODUCT(256, 128, 256, 64, 64, 4)
-PRODUCT(256, 160, 128, 80, 32, 5)
-PRODUCT(256, 128, 160, 32, 80, 5)
-PRODUCT(128, 64, 64, 32, 32, 4)
 /* Within the 99 KB that a block has on sm_86, sm_89 and sm_120. */
 PRODUCT_HALF(256, 160, 256, 80, 64, 3)
 PRODUCT_HALF(256, 160, 192, 80, 48, 4)
 PRODUCT_HALF(256, 128, 256, 64, 64, 4)
+PRODUCT_HALF(256, 128, 192, 64, 48, 4)
 PRODUCT_HALF(256, 160, 128, 80, 32, 5)
+PRODUCT_HALF(256, 128, 160, 32, 80, 5)
 PRODUCT_HALF(128, 64, 64, 32, 32, 4)
 
 KERNEL(256) gemm_mma_int8_join(const __grid_constant__ gpu_int8_product a) {
