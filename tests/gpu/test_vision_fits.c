@@ -2,6 +2,7 @@
  * a multiprocessor, wait for each other, so all of them have to be on the card at once. And what it is
  * launched with. Over a driver that is not there, so this runs everywhere. */
 #include "backend/gpu/cuda/resident/few/resident.h"
+#include "backend/gpu/cuda/resident/few/resident_family.h"
 #include "backend/gpu/cuda/resident/vision/vision.h"
 #include "fake_launches.h"
 
@@ -385,8 +386,10 @@ static void not_prepared(void **state) {
 /* ---- failures ---------------------------------------------------------------------------------------- */
 
 /* An error is not an answer: the device does not open, and nothing is kept. Without clusters on the card the
- * resident denoise kernels ask only; with them they take their memory first. */
+ * resident denoise kernels ask only, all; with them those for few rows take their memory first, in one piece
+ * each, which they fill in two. */
 static void a_driver_that_fails(void **state) {
+    enum { FEW = RESIDENT_LONG, DENOISE = RESIDENT_LONG + 1 };     /* families: for few rows, and all       */
     static const struct {
         int clusters, before;              /* calls of that name before that of this family                 */
         const char *call;
@@ -394,14 +397,14 @@ static void a_driver_that_fails(void **state) {
         openpi_status status;
         const char *says;
     } failures[] = {
-        {0, 3, "max_clusters", SICK, OPENPI_NO_DEVICE,
+        {0, DENOISE, "max_clusters", SICK, OPENPI_NO_DEVICE,
          "does not open: unspecified launch failure (error 719) at vision_hopper"},
         {0, 0, "allocate", CUDA_OUT_OF_MEMORY, OPENPI_NO_MEMORY,
          "out of memory on cuda:0 while opening it (vision_hopper)"},
         {0, 0, "fill", SICK, OPENPI_NO_DEVICE,
          "does not open: unspecified launch failure (error 719) at vision_hopper"},
-        {RESIDENT_CLUSTERS, 2, "allocate", SICK, OPENPI_NO_DEVICE, "at vision_hopper"},
-        {RESIDENT_CLUSTERS, 4, "fill", SICK, OPENPI_NO_DEVICE, "at vision_hopper"},
+        {RESIDENT_CLUSTERS, FEW, "allocate", SICK, OPENPI_NO_DEVICE, "at vision_hopper"},
+        {RESIDENT_CLUSTERS, 2 * FEW, "fill", SICK, OPENPI_NO_DEVICE, "at vision_hopper"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
