@@ -12,14 +12,14 @@ enum { SMALL = 7, TILES = 8, JOIN = TILES, ROWS, PACK = ROWS + INT8_ROWS_KERNELS
 
 /* Costs are gemm_mma's: an atom of k has the same bytes, and twice the products in the same time. */
 static const gemm_tile kernels[] = {
-    TILE(160, 256, 256, 3, 1, 98),
+    TILE(160, 256, 256, 3, 1, 103),
     TILE_HALF(160, 256, 256, 3, 1, 110),
     TILE_HALF(160, 192, 256, 4, 1, 114),
-    TILE_HALF(128, 256, 256, 4, 1, 110),
-    TILE_HALF(128, 192, 256, 4, 1, 116),
-    TILE_HALF(160, 128, 256, 5, 1, 127),
-    TILE_HALF(128, 160, 256, 5, 1, 112),
-    TILE_HALF(64, 64, 128, 4, 3, 186),
+    TILE_HALF(128, 256, 256, 4, 1, 109),
+    TILE_HALF(128, 192, 256, 4, 1, 111),
+    TILE_HALF(160, 128, 256, 5, 1, 137),
+    TILE_HALF(128, 160, 256, 5, 1, 121),
+    TILE_HALF(64, 64, 128, 4, 3, 171),
     [JOIN] = {.kernel = {"gemm_mma_int8_join", 1, 0}},
     INT8_ROWS_TABLE(.kernel, ROWS),
     [PACK] = {.kernel = {"pack_raw_int8", 1, 0}},
