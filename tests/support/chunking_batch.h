@@ -80,8 +80,8 @@ static inline openpi_engine *mixed_engine(const char *model, const char *isa, op
     return NULL;
 }
 
-/* For real-time chunking, or in parts. */
-static inline openpi_session *mixed_open(openpi_engine *engine, int batch, int rtc, int parts) {
+/* For real-time chunking, or in parts, of whose steps some may have more times than one. */
+static inline openpi_session *mixed_open(openpi_engine *engine, int batch, int rtc, int parts, int times) {
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
     openpi_session *session;
     openpi_error why = OPENPI_ERROR_INIT;
@@ -92,12 +92,13 @@ static inline openpi_session *mixed_open(openpi_engine *engine, int batch, int r
     options.seed = 9;
     options.rtc = rtc;
     options.parts = parts;
+    options.times = times;
     if (openpi_session_create(engine, &options, &session, &why) != OPENPI_OK) fail_msg("%s", why.message);
     return session;
 }
 
 static inline openpi_session *mixed_session(openpi_engine *engine, int batch, int rtc) {
-    return mixed_open(engine, batch, rtc, 0);
+    return mixed_open(engine, batch, rtc, 0, 0);
 }
 
 static inline void mixed_run(openpi_session *session, const mixed *m, int first, int count, float *actions) {

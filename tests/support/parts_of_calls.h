@@ -12,7 +12,7 @@ static inline void parts_must(openpi_status status, const openpi_error *why) {
 }
 
 static inline openpi_session *parts_session(openpi_engine *engine, int batch, int parts) {
-    return mixed_open(engine, batch, 0, parts);
+    return mixed_open(engine, batch, 0, parts, 0);
 }
 
 static inline uint64_t parts_kept(const openpi_session *session) {

@@ -21,17 +21,7 @@ static inline float timed_of_step(int step) {
 }
 
 static inline openpi_session *timed_session(openpi_engine *engine, int batch, int times) {
-    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
-    openpi_session *session;
-    openpi_error why = OPENPI_ERROR_INIT;
-    options.batch = batch;
-    options.horizon = MIXED_H;
-    options.steps = MIXED_STEPS;
-    options.max_prompt = MIXED_PROMPT;
-    options.parts = 1;
-    options.times = times;
-    parts_must(openpi_session_create(engine, &options, &session, &why), &why);
-    return session;
+    return mixed_open(engine, batch, 0, 1, times);
 }
 
 /* Rows first … end-1 at the time of a step, and one step on. */
