@@ -188,22 +188,18 @@ static void write_identity(uint64_t hash, char text[IDENTITY_TEXT]) {
     snprintf(text, IDENTITY_TEXT, "%016llx", (unsigned long long)hash);
 }
 
-/* What a list holds; its numbers are read for the first engine that takes it. */
-typedef struct content {
-    uint64_t hash;               /* names and numbers; 0: not yet read                                     */
-} content;
-
-/* Those before, and all that replaces some of them. */
-static openpi_status name_replaced(waiting_update *u, const tensors *list, const char *from, content *content,
-                                   openpi_error *error) {
+/* Those before, and all that replaces some of them. *content: the list's names and numbers; 0: not yet read,
+ * which is done for the first engine that takes the list. */
+static openpi_status name_replaced(waiting_update *u, const tensors *list, const char *from,
+                                   uint64_t *content, openpi_error *error) {
     const engine_origin *o = &u->engine->origin;
     uint64_t hash = hash_start;
-    if (!content->hash) {
+    if (!*content) {
         TRY(mix_list(from, list, &hash, error));
-        content->hash = hash;
+        *content = hash;
     }
-    write_identity(mix_text(content->hash, u->engine->identity), u->identity);
-    write_identity(mix_text(content->hash, o->identity), u->plain);
+    write_identity(mix_text(*content, u->engine->identity), u->identity);
+    write_identity(mix_text(*content, o->identity), u->plain);
     if (!engine_has_adapter(u->engine)) memcpy(u->plain, u->identity, sizeof u->plain);
     return OPENPI_OK;
 }
@@ -246,8 +242,8 @@ static openpi_status pack_adapter(waiting_update *u, tensors *list, const char *
     return pack(u, error);
 }
 
-static openpi_status pack_tensors(waiting_update *u, const tensors *list, const char *from, content *content,
-                                  openpi_error *error) {
+static openpi_status pack_tensors(waiting_update *u, const tensors *list, const char *from,
+                                  uint64_t *content, openpi_error *error) {
     TRY(take_list(u->engine, list, from, &u->change, error));
     TRY(name_replaced(u, list, from, content, error));
     return pack(u, error);
@@ -271,7 +267,7 @@ static openpi_status check_engine(const openpi_engine *e, openpi_error *error) {
 static openpi_status update(waiting_update *u, tensors *list, openpi_error *error) {
     if (adapter_is(list)) TRY(pack_adapter(u, list, by_caller, NULL, error));
     else {
-        content content = {0};
+        uint64_t content = 0;
         openpi_status status = pack_tensors(u, list, by_caller, &content, error);
         tensors_close(list);
         TRY(status);
@@ -308,7 +304,7 @@ typedef struct update_source {
     const char *path;
     char *file, *folder;         /* malloc: the tensors, and where adapter_config.json lies; NULL: nowhere  */
     tensors *list;               /* those of the file, for all engines; NULL: not open                      */
-    content content;
+    uint64_t content;            /* its names and numbers (name_replaced)                                   */
     int count;                   /* tensors that changed, of each engine                                    */
 } update_source;
 

@@ -44,9 +44,10 @@ static step_range *find(const step_ranges *r, int from, int to, int kind) {
     return NULL;
 }
 
-/* A driver that cannot capture, or has no memory for one more graph, is no failure: the call runs all the
- * same. */
-static openpi_status record(step_ranges *r, int from, int to, int kind, void *work, openpi_error *error) {
+/* A driver that cannot capture, or has no memory for one more graph, is no failure: *range stays NULL, and
+ * the call runs all the same. */
+static openpi_status record(step_ranges *r, int from, int to, int kind, void *work, step_range **range,
+                            openpi_error *error) {
     device *device = device_of(r);
     op_block cut[OPENPI_MAX_STEPS];
     struct recording *recording = NULL;
@@ -59,7 +60,8 @@ static openpi_status record(step_ranges *r, int from, int to, int kind, void *wo
         return OPENPI_OK;
     }
     if (status != OPENPI_OK) return report_again(error, &why);
-    r->list[r->count++] = (step_range){from, to, kind, 0, recording};
+    *range = &r->list[r->count++];
+    **range = (step_range){from, to, kind, 0, recording};
     r->steps += to - from;
     r->recorded++;
     return OPENPI_OK;
@@ -70,8 +72,8 @@ openpi_status step_ranges_find(step_ranges *r, int from, int to, int kind, void 
     int same = r->kinds->same_as[kind];
     *out = NULL;
     if (!call_kinds_recording(r->kinds, kind)) return OPENPI_OK;
-    if (!find(r, from, to, same) && !r->cannot) TRY(record(r, from, to, same, work, error));
     step_range *range = find(r, from, to, same);
+    if (!range && !r->cannot) TRY(record(r, from, to, same, work, &range, error));
     if (!range) return OPENPI_OK;
     range->used = ++r->turns;
     *out = range->recording;

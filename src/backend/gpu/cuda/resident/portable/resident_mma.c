@@ -184,9 +184,9 @@ static int usual(const gpu_device *device, const gpu_linear *first) {
            first->epilogue.heads * RESIDENT_MMA_HEAD == RESIDENT_MMA_ATTENDED;
 }
 
-/* The ring of a table's choice (the heuristic never takes one for a product alone), else the longest; -1: the
- * step is not this family's. Tables time the first
- * product alone, so what they say of another family is no word against it. */
+/* The ring of a table's choice, else the longest that fits; -1: the step is not this family's. Tables time
+ * the first product alone, for which the heuristic never takes this family, so a choice of another family is
+ * no word against it. */
 static int ring_of(const gpu_issue *issue, const op *first) {
     const gpu_device *device = gpu_device_of(issue);
     const gpu_task task = gpu_product_of(issue, first);
