@@ -35,7 +35,7 @@ EMU_DYNAMIC_NAMES(X)
 
 /* Where a fiber waits. */
 typedef enum stop_kind {
-    STOP_END, STOP_COUNT, STOP_BLOCK, STOP_WARP, STOP_SHUFFLE, STOP_MOST, STOP_LOAD, STOP_MMA,
+    STOP_END, STOP_COUNT, STOP_GROUP, STOP_BLOCK, STOP_WARP, STOP_SHUFFLE, STOP_MOST, STOP_LOAD, STOP_MMA,
     STOP_MMA_INT8
 } stop_kind;
 
@@ -52,10 +52,10 @@ typedef struct thread {
     stop_kind stop;
     const char *file;
     int line;
-    uint32_t mask;
+    uint32_t mask;                         /* STOP_GROUP: which barrier                                    */
     const void *in;
     void *out;
-    uint64_t target;                       /* STOP_COUNT: of the count at `in`                             */
+    uint64_t target;                       /* STOP_COUNT: of the count at `in`; STOP_GROUP: threads        */
     copy copies[MOST_COPIES];              /* that were issued and not waited for                          */
     int copy_count, group;                 /* group: of the next copy                                      */
     int barriers;                          /* __syncthreads() so far                                       */
@@ -135,8 +135,8 @@ static void all_ready(int w, uint32_t mask) {
 
 static void fail_apart(const thread *a, const thread *b) {
     static const char *const names[] = {
-        "has ended", "waits for a count", "waits for the block", "waits for its warp", "shuffles",
-        "reduces", "loads matrices", "multiplies matrices"};
+        "has ended", "waits for a count", "waits for a group", "waits for the block",
+        "waits for its warp", "shuffles", "reduces", "loads matrices", "multiplies matrices"};
     char what[300];
     snprintf(what, sizeof what, "divergence: thread %d %s (%s:%d), thread %d %s (%s:%d)", a->index,
              names[a->stop], short_name(a->file), a->line, b->index, names[b->stop], short_name(b->file),
@@ -175,6 +175,29 @@ static int pass_block(void) {
     for (int w = 0; w < emu.warps; w++) emu.block->backward[w] = drawn();
     emu.block->warps_backward = drawn();
     return first != NULL;
+}
+
+/* All warps wait, some of them for a group: those that are all there go on. 0: none waits for one. */
+static int pass_groups(void) {
+    const thread *waits = NULL;
+    int passed = 0;
+    for (int t = 0; t < emu.count; t++) {
+        const thread *one = emu.block->threads + t;
+        uint64_t there = 0;
+        if (one->stop != STOP_GROUP) continue;
+        waits = one;
+        for (int u = 0; u < emu.count; u++) {
+            const thread *other = emu.block->threads + u;
+            if (other->stop != STOP_GROUP || other->mask != one->mask) continue;
+            if (!together(one, other)) fail_apart(one, other);
+            there++;
+        }
+        if (there != one->target) continue;
+        emu.block->ready[t / EMU_WARP] |= 1u << t % EMU_WARP;
+        passed = 1;
+    }
+    if (waits && !passed) fail_at(waits->file, waits->line, "a group that is never whole");
+    return passed;
 }
 
 static thread *other_warp(void) {
@@ -247,7 +270,7 @@ static thread *next_after(const thread *t) {
     emu.block->ready[w] &= ~(1u << t->index % EMU_WARP);
     if (emu.block->ready[w] || go_on(w)) return first_ready(w);
     thread *next = other_warp();
-    if (!next && (look_at_counts() || pass_block())) next = other_warp();
+    if (!next && (look_at_counts() || pass_groups() || pass_block())) next = other_warp();
     return next || emu.together < 2 ? next : other_block();
 }
 
@@ -397,6 +420,11 @@ static void run_collective(thread *warp, const thread *first) {
 void emu_block_wait(const char *file, int line) {
     if (emu.fault == EMU_SKIPPED_BARRIER && emu.now->barriers++ == emu.fault_at) return;
     stop(STOP_BLOCK, 0, file, line, NULL, NULL);
+}
+void emu_group_wait(int id, int threads, const char *file, int line) {
+    emu.now->target = (uint64_t)threads;
+    if (emu.fault == EMU_SKIPPED_BARRIER && emu.now->barriers++ == emu.fault_at) return;
+    stop(STOP_GROUP, (uint32_t)id, file, line, NULL, NULL);
 }
 void emu_warp_wait(uint32_t mask, const char *file, int line) {
     stop(STOP_WARP, mask, file, line, NULL, NULL);

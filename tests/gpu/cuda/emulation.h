@@ -17,7 +17,7 @@
  *
  * A launch fails with a sentence, and its kernel is left where it stands, when
  *   - lanes of a warp, or warps of a block, arrive at different collectives, or a lane of the mask has ended.
- *     Threads that have ended are not waited for at __syncthreads()
+ *     Threads that have ended are not waited for at __syncthreads(), nor does a group that is not whole go on
  *   - an instruction's address in shared memory lies outside of the launch's, or is not aligned
  *   - something is written in shared memory right behind the launch's
  *   - all blocks wait for each other, or one waits for blocks that need not be alive
@@ -60,6 +60,8 @@ typedef struct emu_place {
 extern const emu_place *emu_now;           /* the place of the thread that runs                            */
 
 void emu_block_wait(const char *file, int line);
+/* `threads` threads, whole warps, at barrier `id`. */
+void emu_group_wait(int id, int threads, const char *file, int line);
 void emu_warp_wait(uint32_t mask, const char *file, int line);
 /* What lane `from` gives. */
 uint32_t emu_shuffle(uint32_t mask, uint32_t x, int from, const char *file, int line);

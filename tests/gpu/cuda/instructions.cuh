@@ -157,6 +157,7 @@ DEV void copy16(u32 to, const void *from, int there, EMU_HERE) { emu_copy16(to, 
 DEV void copy_commit(void) { emu_copy_commit(); }
 template <int LEFT> DEV void copy_wait(void) { emu_copy_wait(LEFT); }
 DEV void prefetch(const void *) {}
+DEV void group_sync(int id, int threads, EMU_HERE) { emu_group_wait(id, threads, file, line); }
 
 DEV void load_matrix4(u32 (&r)[4], u32 at, EMU_HERE) { emu_load_matrix(r, 4, 0, at, file, line); }
 DEV void load_matrix2(u32 (&r)[2], u32 at, EMU_HERE) { emu_load_matrix(r, 2, 0, at, file, line); }

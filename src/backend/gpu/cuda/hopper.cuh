@@ -56,10 +56,7 @@ DEV int barrier_passed(u32 barrier, u32 parity) {
                  : "=r"(there) : "r"(barrier), "r"(parity) : "memory");
     return (int)there;
 }
-/* Named barriers of `threads` threads; arriving does not wait. */
-DEV void group_sync(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
+/* For group_sync; does not wait. */
 DEV void group_arrive(int id, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

@@ -83,6 +83,11 @@ template <int LEFT> DEV void copy_wait(void) {
 }
 DEV void prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
+/* A barrier for `threads` threads, whole warps; id 1 to 15. */
+DEV void group_sync(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 /* ---- matrix instructions ------------------------------------------------------------------------------- */
 
 /* 16 x 8 tile += A 16 x 16 · B 16 x 8. Thread (g = lane/4, t = lane%4) holds rows g, g + 8 of the

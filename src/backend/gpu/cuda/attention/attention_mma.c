@@ -5,12 +5,11 @@
 #include "backend/gpu/cuda/attention/attention_joined.h"
 #include "backend/gpu/cuda/vendor.h"
 
-enum { IMAGE, CACHE_1, CACHE_3, COMBINE, JOINED, CLEAR, MOST_SPLITS = 32, IMAGE_DIM = 72 };
+enum { IMAGE, CACHE_1, COMBINE, JOINED, CLEAR, MOST_SPLITS = 32, IMAGE_DIM = 72 };
 
 static const gpu_kernel kernels[] = {
     [IMAGE] = {"attention_image", 1, 0},
     [CACHE_1] = {"attention_cache_1", 1, 0},
-    [CACHE_3] = {"attention_cache_3", 1, 0},
     [COMBINE] = {"attention_combine", 0, 0},
     [JOINED] = {"attention_cache_joined", 1, 0},
     [CLEAR] = {"attention_clear", 0, 0},
@@ -29,17 +28,13 @@ static int joins(const gpu_device *device, const gpu_cache_attention *p) {
            strcmp(gpu_path(device), "hopper");
 }
 
-/* Many rows fill the card, few split the keys. */
+/* Few rows, whose keys are split; those of many in a family of their own (attention_rows_mma.c). */
 static void list_cache(const gpu_device *device, const gpu_cache_attention *p, gpu_choices *to) {
     static const int splits[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
-    int key_tiles = ceil_div(p->capacity, KEY_TILE),
-        full = ceil_div(p->part_rows, 48) * 3 >= gpu_multiprocessors(device) * 2;
+    int key_tiles = ceil_div(p->capacity, KEY_TILE);
     int usual = least(least(cuda_splits(device, p), key_tiles), MOST_SPLITS);
     if (!cuda_cache_legal(device, p)) return;
     if (usual < 1) usual = 1;
-    if (cuda_cache_shared(3) <= gpu_shared_bytes(device))
-        gpu_choices_add(to,
-                        (gpu_choice){.rank = full ? RANK_CACHE_WHOLE : GPU_RANK_NEVER, .kernel = CACHE_3});
     for (int i = 0, n = 1; n <= MOST_SPLITS; n++) {
         int listed = i < (int)(sizeof splits / sizeof *splits) && splits[i] == n;
         i += listed;
@@ -89,11 +84,6 @@ static void launch_splits(gpu_issue *issue, gpu_cache_attention *p, int splits) 
                  sizeof *p);
 }
 
-static void launch_whole(gpu_issue *issue, const gpu_cache_attention *p) {
-    gpu_grid grid = {.x = ceil_div(p->part_rows, 48), .y = 1, .threads = 384, .shared = cuda_cache_shared(3)};
-    gpu_emit(issue, CACHE_3, grid, p, sizeof *p);
-}
-
 /* Two blocks an image and head, half of the queries each. */
 static void launch_image(gpu_issue *issue, const gpu_image_attention *p, int rows) {
     gpu_grid grid = {
@@ -104,7 +94,6 @@ static void launch_image(gpu_issue *issue, const gpu_image_attention *p, int row
 static void attention_mma_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     switch (choice->kernel) {
     case IMAGE: launch_image(issue, &task->image_attention, task->rows); return;
-    case CACHE_3: launch_whole(issue, &task->cache_attention); return;
     case CACHE_1: launch_splits(issue, &task->cache_attention, choice->count); return;
     case JOINED: launch_joined(issue, &task->cache_attention, choice->count); return;
     }

@@ -8,11 +8,10 @@
  *     legal    bf16, head_dim 72, 256 rows an image
  *     early    start_next() and wait_before() come first
  *
- * attention_cache_R   over the cache (attention.cuh), 16·R rows a block. With splits > 1 block y takes keys
- * y·span … and
- *                     leaves unscaled sums, and attention_combine joins them.
- *     blocks   128·R threads; grid = rows·heads / (16·R) x splits
- *     legal    as attention.cuh; splits > 1 with R = 1 only
+ * attention_cache_1   over the cache (attention.cuh), 16 rows a block. With splits > 1 block y takes keys
+ *                     y·span … and leaves unscaled sums, and attention_combine joins them.
+ *     blocks   128 threads; grid = rows·heads / 16 x splits
+ *     legal    as attention.cuh
  *     early    as attention.cuh, key by key; attention_combine waits first.
  *
  * attention_cache_joined  the same as attention_cache_1 with splits and attention_combine, in one launch: the
@@ -304,7 +303,6 @@ template <int R> DEV void attend(const gpu_cache_attention &p) {
 }
 
 KERNEL(128) attention_cache_1(const __grid_constant__ gpu_cache_attention p) { attend<1>(p); }
-KERNEL(384) attention_cache_3(const __grid_constant__ gpu_cache_attention p) { attend<3>(p); }
 
 /* Joins the splits of a row: 64 threads a row, 4 dims each; 4 rows a block. A lane holds the maximum and the
  * sum of one split, and all that a thread reads is asked for at once. */
