@@ -51,3 +51,11 @@ json_t *head_machine(const openpi_engine_info *info, const char *hardware) {
                                       info->error_accepted));
     return machine;
 }
+
+void head_lost(json_t *machine, const openpi_engine_info *info, const openpi_session_info *s) {
+    json_t *w8 = json_object_get(machine, "w8");
+    if (!w8 || !strstr(info->formats, "+static")) return;
+    json_object_set_new(w8, "clipped", json_integer((json_int_t)s->w8_clipped));
+    json_object_set_new(w8, "clipped_rows", json_integer((json_int_t)s->w8_clipped_rows));
+    json_object_set_new(w8, "not_finite", json_integer((json_int_t)s->w8_not_finite));
+}

@@ -26,5 +26,8 @@ void head_hardware(const char *device, const char *name, char text[HARDWARE_TEXT
  * "bound", "error_accepted"}. */
 json_t *head_model(const openpi_engine_info *info, const char *source);
 json_t *head_machine(const openpi_engine_info *info, const char *hardware);
+/* Where the plan has static scales, what a session's codes have lost so far, in "w8": "clipped",
+ * "clipped_rows", "not_finite". */
+void head_lost(json_t *machine, const openpi_engine_info *info, const openpi_session_info *session);
 
 #endif

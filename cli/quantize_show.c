@@ -12,11 +12,12 @@ void quantize_show_candidate(void *user, const quantize_candidate *c) {
     quantize_job *j = user;
     progress_end(&j->bar);
     if (!j->heads++)
-        printf("%-10s %-14s %9s %9s %9s %8s %9s %9s\n", "group", "format", "rms σ", "p99.9", "max",
+        printf("%-10s %-21s %9s %9s %9s %8s %9s %9s\n", "group", "format", "rms σ", "p99.9", "max",
                "of bound", "ms saved", "MB saved");
     char format[32];
-    snprintf(format, sizeof format, "%s%s", product_format_name(c->format), c->smooth ? "+smooth" : "");
-    printf("%-10s %-14s ", weight_group_name(c->group), format);
+    snprintf(format, sizeof format, "%s%s%s", product_format_name(c->format), c->smooth ? "+smooth" : "",
+             c->fixed ? "+static" : "");
+    printf("%-10s %-21s ", weight_group_name(c->group), format);
     if (c->measured)
         printf("%8.4f %9.4f %9.4f %7.0f%% %9.2f %9.1f\n", c->off.all.rms, c->off.all.p999, c->off.all.max,
                100 * (c->share < 9.99 ? c->share : 9.99), c->ms_saved, c->bytes_saved * 1e-6);
@@ -131,10 +132,10 @@ static json_t *figures_json(const distance_figures *f) {
 static json_t *candidate_json(const quantize_candidate *c) {
     const char *group = weight_group_name(c->group), *format = product_format_name(c->format);
     if (!c->measured)
-        return json_pack("{s:s,s:s,s:b,s:s}", "group", group, "format", format, "smooth", c->smooth,
-                         "left_out", c->why);
-    return json_pack("{s:s,s:s,s:b,s:o,s:i,s:f,s:f,s:f,s:s}", "group", group, "format", format, "smooth",
-                     c->smooth, "sigma",
+        return json_pack("{s:s,s:s,s:b,s:b,s:s}", "group", group, "format", format, "smooth", c->smooth,
+                         "static", c->fixed, "left_out", c->why);
+    return json_pack("{s:s,s:s,s:b,s:b,s:o,s:i,s:f,s:f,s:f,s:s}", "group", group, "format", format, "smooth",
+                     c->smooth, "static", c->fixed, "sigma",
                      figures_json(&c->off.all), "flipped", c->off.flipped, "share_of_bound",
                      c->share < 1e9 ? c->share : 1e9, "ms_saved", c->ms_saved, "bytes_saved", c->bytes_saved,
                      "result", c->taken ? "taken" : c->dropped ? "taken back" : "not taken");

@@ -149,6 +149,7 @@ static int compute(run_job *j) {
         status = openpi_session_run_rtc(j->session, &sample, &j->previous.rtc, 1, j->noise, j->model_actions,
                                         &ran, &error);
     ticker_stop(seconds);
+    if (status == OPENPI_OK) status = openpi_session_get_info(j->session, &j->session_info, &error);
     if (status != OPENPI_OK) return library_error(&verb_run, &error);
 
     size_t capacity = (size_t)horizon * (size_t)dims;

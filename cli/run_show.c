@@ -42,6 +42,7 @@ static json_t *run_head(const run_job *j) {
     else lora_source(&v->lora, j->model.checkpoint, source, sizeof source);
     json_object_set_new(head, "model", head_model(&j->engine_info, source));
     json_object_set_new(head, "machine", head_machine(&j->engine_info, j->hardware));
+    head_lost(json_object_get(head, "machine"), &j->engine_info, s);
     json_object_set_new(head, "robot", head_text(j->policy_info.robot));
     json_object_set_new(head, "config", head_text(v->policy.config));
     json_object_set_new(head, "prompt", head_text(v->prompt));

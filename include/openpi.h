@@ -206,7 +206,8 @@ typedef enum openpi_weights {
  *   e4m3        8-bit floats, a scale an output
  *
  * "+smooth" after one of the last three: channels are made alike before weights become 8 bits, by factors
- * that only a plan has (docs/w8.md). Without one it is refused; lists that are told have it.
+ * that only a plan has (docs/w8.md). Without one it is refused; lists that are told have it. "+static" after
+ * ffn=int8x8: rows that down reads have one scale a layer, which only a plan has either.
  *
  * "w8" and "w8=FILE" stand alone: the list that `openpi quantize` chose for this checkpoint, from
  * openpi-w8.json beside it or from FILE. Refused are a plan that is missing, edited, of another format, dtype
@@ -518,9 +519,12 @@ typedef struct openpi_session_info {
     uint64_t prefixes_kept;      /* calls whose prefix was that of the call before                   */
     uint64_t ranges_recorded;    /* ranges of steps of openpi_session_denoise that were recorded, each at the
                                     first call with it; 0 on a processor                             */
+    /* ffn=int8x8+static, all calls: numbers beyond what the static scale can say, which were clipped; rows
+     * of a layer with such a number; numbers that were NaN or infinite: a call with one has failed. */
+    uint64_t w8_clipped, w8_clipped_rows, w8_not_finite;
 } openpi_session_info;
 
-#define OPENPI_SESSION_INFO_INIT {sizeof(openpi_session_info), 0, 0, 0, 0, 0, 0, 0, 0, "", 0, 0}
+#define OPENPI_SESSION_INFO_INIT {sizeof(openpi_session_info), 0, 0, 0, 0, 0, 0, 0, 0, "", 0, 0, 0, 0, 0}
 
 /* Fills *info. On the session's thread. */
 OPENPI_API openpi_status openpi_session_get_info(const openpi_session *session, openpi_session_info *info,

@@ -256,7 +256,7 @@ static void free_update(waiting_update *u) {
 
 static openpi_status check_engine(const openpi_engine *e, openpi_error *error) {
     TRY(engine_check_process(e, by_caller, error));
-    if (e->w8 || e->base || formats_smooth(&e->model->types))
+    if (e->w8 || e->base || formats_smooth(&e->model->types) || e->model->types.fixed)
         return report(error, OPENPI_UNSUPPORTED,
                       "engine update: the weights are a plan's (w8), which was measured on those that are "
                       "there");

@@ -142,15 +142,16 @@ static int report_loading(void *user, const char *what, uint64_t done, uint64_t 
     return o->cancel && o->cancel(o->progress_user);
 }
 
-/* Channels can only be smoothed where they were measured. */
-static openpi_status check_powers(const model_types *types, openpi_error *error) {
+/* Channels can only be smoothed where they were measured, and rows of one scale need that scale. */
+static openpi_status check_measured(const model_types *types, openpi_error *error) {
     char text[FORMATS_TEXT];
-    if (types->powers || !formats_smooth(types)) return OPENPI_OK;
+    int smooth = formats_smooth(types) && !types->powers, fixed = types->fixed && !types->row_scales;
+    if (!smooth && !fixed) return OPENPI_OK;
     formats_write(types, text);
     return report(error, OPENPI_BAD_ARGUMENT,
-                  "weights is %s, and smoothing takes a plan that openpi quantize has measured, expected w8 "
-                  "or a list without +smooth",
-                  text);
+                  "weights is %s, and %s a plan that openpi quantize has measured, expected w8 or a list "
+                  "without %s",
+                  text, smooth ? "smoothing takes" : "a static scale takes", smooth ? "+smooth" : "+static");
 }
 
 static openpi_status open_parts(openpi_engine *e, const char *path, const openpi_engine_options *o,
@@ -172,8 +173,8 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     TRY(engine_keep_origin(e, &source, error));
     TRY(w8_take(&source, e->checkpoint, o->formats, e->dtype, o->accept_error, &e->w8, error));
     if (e->w8) TRY(engine_formats(e->dtype, o->weights, e->w8->formats, &types, error));
-    types.powers = e->w8 ? e->w8->powers : more->powers;
-    TRY(check_powers(&types, error));
+    formats_take(&types, e->w8 ? w8_measured(e->w8) : more->measured);
+    TRY(check_measured(&types, error));
     TRY(open_table(e, o->table, error));
     note_formats(e, &types);
     TRY(model_load(e->checkpoint, e->device, types, e->off, e->pool, report_loading, (void *)(uintptr_t)o,
@@ -188,7 +189,7 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
 
 openpi_status openpi_engine_open(const char *path, const openpi_engine_options *options,
                                  openpi_engine **engine, openpi_error *error) {
-    return engine_open_more(path, options, &(engine_more){.powers = NULL}, engine, error);
+    return engine_open_more(path, options, &(engine_more){.keep_files = 0}, engine, error);
 }
 
 openpi_status engine_open_more(const char *path, const openpi_engine_options *options,
@@ -218,18 +219,18 @@ openpi_status engine_open_more(const char *path, const openpi_engine_options *op
     return OPENPI_OK;
 }
 
-static openpi_status load_beside(openpi_engine *e, const char *formats, const int8_t *powers,
+static openpi_status load_beside(openpi_engine *e, const char *formats, formats_measured measured,
                                  openpi_error *error) {
     model_types types;
     TRY(engine_formats(e->dtype, OPENPI_WEIGHTS_AUTO, formats, &types, error));
-    types.powers = powers;
-    TRY(check_powers(&types, error));
+    formats_take(&types, measured);
+    TRY(check_measured(&types, error));
     TRY(model_load_beside(e->base->model, types, e->pool, NULL, NULL, &e->model, error));
     e->model->tuning = e->base->model->tuning;
     return OPENPI_OK;
 }
 
-openpi_status engine_beside(openpi_engine *base, const char *formats, const int8_t *powers,
+openpi_status engine_beside(openpi_engine *base, const char *formats, formats_measured measured,
                             openpi_engine **engine, openpi_error *error) {
     openpi_engine *e = engine_new();
     if (!e) return report_no_memory(error, sizeof *e, "the engine");
@@ -242,7 +243,7 @@ openpi_status engine_beside(openpi_engine *base, const char *formats, const int8
     e->tuning = base->tuning;
     memcpy(e->identity, base->identity, sizeof e->identity);
     atomic_fetch_add(&base->users, 1);
-    openpi_status status = load_beside(e, formats, powers, error);
+    openpi_status status = load_beside(e, formats, measured, error);
     if (status == OPENPI_OK) *engine = e;
     else openpi_engine_close(e);
     return status;

@@ -112,6 +112,7 @@ struct openpi_session {
     int times_count;
     uint64_t version;                    /* which weights its schedule was computed with                   */
     uint64_t runs, prefixes_kept;
+    uint64_t counts[INT8_COUNTS];        /* what 8-bit codes lost in all calls                             */
     openpi_observer observer;
     void *observer_user;
     /* Tests: called before the tables go to the device, to plant faults in them. */
@@ -135,8 +136,7 @@ openpi_status engine_formats(openpi_dtype type, openpi_weights weights, const ch
 
 /* What openpi_engine_open has no option for. */
 typedef struct engine_more {
-    const int8_t *powers;                /* for groups that are smoothed (model/smoothing.h), the caller's
-                                            until the engine is open; NULL: a plan's                       */
+    formats_measured measured;           /* the caller's until the engine is open; zeros: a plan's         */
     int keep_files;                      /* 1: the checkpoint can still be read afterwards (engine_beside) */
 } engine_more;
 openpi_status engine_open_more(const char *path, const openpi_engine_options *options,
@@ -144,7 +144,7 @@ openpi_status engine_open_more(const char *path, const openpi_engine_options *op
 
 /* The same checkpoint on the same device in other formats, beside an engine whose files were kept: matrices
  * of groups whose formats are alike are shared. It keeps the base open. */
-openpi_status engine_beside(openpi_engine *base, const char *formats, const int8_t *powers,
+openpi_status engine_beside(openpi_engine *base, const char *formats, formats_measured measured,
                             openpi_engine **engine, openpi_error *error);
 
 /* w8.c. Where `formats` is "w8": reads the plan that it names. *plan NULL: it is another list, or none. */

@@ -246,6 +246,9 @@ openpi_status openpi_session_get_info(const openpi_session *s, openpi_session_in
     memcpy(own.not_recorded, s->kinds.no_recording, sizeof own.not_recorded);
     own.prefixes_kept = s->prefixes_kept;
     own.ranges_recorded = s->ranges.recorded;
+    own.w8_clipped = s->counts[INT8_CLIPPED];
+    own.w8_clipped_rows = s->counts[INT8_CLIPPED_ROWS];
+    own.w8_not_finite = s->counts[INT8_NOT_FINITE];
     BOUNDARY_GIVE(openpi_session_info, &own, info);
     return OPENPI_OK;
 }

@@ -195,9 +195,34 @@ static void fill_states(openpi_session *s, int batch, int chunks) {
                OPENPI_ACTION_DIM * sizeof(float));
 }
 
+/* Bytes of the counters, up to the x that follows them. */
+static size_t counts_bytes(const openpi_session *s) {
+    return s->in.counts ? (size_t)((const char *)s->in.x_t - (const char *)s->in.counts) : 0;
+}
+
+/* From the device: the counters, of x this many chunks. */
 static device_copy copy_down(const openpi_session *s, int chunks) {
-    return (device_copy){s->in.x_t, s->plan->buffers.in.x_t,
-                         (size_t)chunks * chunk_numbers(s) * sizeof(float)};
+    size_t counts = counts_bytes(s);
+    return (device_copy){(char *)s->in.x_t - counts, (const char *)s->plan->buffers.in.x_t - counts,
+                         counts + (size_t)chunks * chunk_numbers(s) * sizeof(float)};
+}
+
+/* Before what goes up. */
+static void clear_counts(openpi_session *s) {
+    if (s->in.counts) memset(s->in.counts, 0, counts_bytes(s));
+}
+
+/* What a call's 8-bit codes lost, once it has come back. A number that is not finite has a code like others,
+ * so that nothing else tells. */
+static openpi_status take_counts(openpi_session *s, openpi_error *error) {
+    const uint32_t *counts = s->in.counts;
+    if (!counts) return OPENPI_OK;
+    for (int i = 0; i < INT8_COUNTS; i++) s->counts[i] += counts[i];
+    if (!counts[INT8_NOT_FINITE]) return OPENPI_OK;
+    return report(error, OPENPI_BAD_INPUT,
+                  "session run: %u numbers of the rows that ffn's down reads are NaN or infinite, expected "
+                  "finite ones: the model's arithmetic overflowed, its weights, state or noise are too large",
+                  (unsigned)counts[INT8_NOT_FINITE]);
 }
 
 /* Fills the inputs where the device copies them from. */
@@ -207,6 +232,7 @@ static call_copies fill_call(openpi_session *s, const plan *plan, const given_ca
     call_copies copies = {.down = copy_down(s, batch * chunks)};
     for (int b = 0; b < batch; b++) known[b] = chunking_known(&s->rtc[b]);
     s->last = call_fill(plan, &s->in.tables, samples, known, batch, chunks);
+    clear_counts(s);
     if (s->on_tables) s->on_tables(s->on_tables_user, &s->in.tables);
     fill_states(s, batch, chunks);
     fill_noise(s, batch * chunks, call->noise);
@@ -221,9 +247,10 @@ static call_copies fill_call(openpi_session *s, const plan *plan, const given_ca
 
 /* Copies x to the caller, unless it holds a NaN or an infinity: finite inputs and weights give one where the
  * arithmetic overflows. */
-static openpi_status copy_actions(const openpi_session *s, int batch, float *actions, openpi_error *error) {
+static openpi_status copy_actions(openpi_session *s, int batch, float *actions, openpi_error *error) {
     size_t one = chunk_numbers(s), count = (size_t)batch * one, i = 0;
     const float *x = s->in.x_t;
+    TRY(take_counts(s, error));
     if (all_finite_f32(x, count)) {
         memcpy(actions, x, count * sizeof *x);
         return OPENPI_OK;
@@ -354,9 +381,10 @@ static openpi_status run_prefix(openpi_session *s, const given_call *call, openp
     double start = clock_ms();
     call_copies copies = fill_call(s, s->more_plans[PLAN_PREFIX], call);
     t->stage_ms[OPENPI_STAGE_UPLOAD] = clock_ms() - start;
-    copies.down = (device_copy){0};
+    copies.down = copy_down(s, 0);
     s->kept.batch = 0;
     TRY(run_plan(s, s->more_plans[PLAN_PREFIX], &s->more_kinds[PLAN_PREFIX], &copies, t, timed, error));
+    TRY(take_counts(s, error));
     keep_prefix(s, call);
     openpi_status status = spread_cache(s, error);
     if (status != OPENPI_OK) s->kept.batch = 0;
@@ -364,9 +392,10 @@ static openpi_status run_prefix(openpi_session *s, const given_call *call, openp
 }
 
 /* What goes up for Euler steps over a prefix that is kept, and comes back. */
-static call_copies copies_of_steps(const openpi_session *s) {
+static call_copies copies_of_steps(openpi_session *s) {
     int chunks = s->kept.batch * s->kept.chunks;
     call_copies copies = {.down = copy_down(s, chunks)};
+    clear_counts(s);
     copy_up(s, s->in.state, s->in.x_t + (size_t)chunks * chunk_numbers(s), &copies);
     return copies;
 }
@@ -692,6 +721,7 @@ static openpi_status make_step(openpi_session *s, float *x, int count, const flo
     memcpy(s->in.own_dt, dt, (size_t)rows * sizeof *dt);
     fill_noise(s, count, x);
     call_copies copies = {.down = copy_down(s, count)};
+    clear_counts(s);
     copy_up(s, s->in.tables.time_of, s->in.x_t + (size_t)count * chunk_numbers(s), &copies);
     TRY(run_plan(s, s->more_plans[PLAN_TIMED], &s->more_kinds[PLAN_TIMED], &copies, &t, timing != NULL,
                  error));

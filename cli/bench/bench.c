@@ -158,6 +158,7 @@ static int measure(bench_job *j, bench_outcome *o) {
     if (status == OPENPI_OK && power_read(j->power, &o->after, &error) != OPENPI_OK)
         o->after = (power_reading){0};
     if (status == OPENPI_OK) status = count_joules(j, session, &work, o, &error);
+    if (status == OPENPI_OK) status = openpi_session_get_info(session, &o->session, &error);
     progress_end(&j->subject.bar);
     if (j->load_anonymous > o->report.anonymous_bytes) o->report.anonymous_bytes = j->load_anonymous;
     if (j->load_peak > o->report.peak_bytes) o->report.peak_bytes = j->load_peak;

@@ -85,6 +85,7 @@ json_t *bench_json(const bench_job *j, const char *kind) {
     const power_facts *f = power_get_facts(j->power);
     json_object_set_new(json_object_get(root, "workload"), "changing_prompts",
                         json_boolean(j->v.changing_prompts));
+    head_lost(machine, &j->subject.info, &j->outcomes[0].session);
     json_object_set_new(machine, "driver", json_string(j->driver));
     json_object_set_new(machine, "power_limit_w", known(f->limit_w));
     if (f->mode[0]) json_object_set_new(machine, "power_mode", json_string(f->mode));

@@ -9,6 +9,7 @@
 #include "base/report.h"
 #include "checkpoint/tensor_names.h"
 #include "model/smoothing.h"
+#include "ops/int8_rows.h"
 #include "ops/limits.h"
 #include "ops/scalar.h"
 
@@ -31,6 +32,11 @@ static const struct {
     {SMOOTH_EXPERT, SMOOTH_VALUES, "expert.o", {"self_attn.o_proj"}},
 };
 enum { READERS = sizeof readers / sizeof *readers, TENSORS_OF = 3 };
+
+/* By how much rows may be larger than the largest of the calibration before they are clipped. A scale that
+ * is a tenth too wide costs less than a tenth more error, and so does one that is a quarter too small; half
+ * of what is needed costs twice the error, a quarter ten times (docs/w8.md). */
+static const float margin = 1.1f;
 
 static const openpi_dims *dims_of(const calibration *c) { return &c->session->plan->model->dims; }
 
@@ -219,4 +225,18 @@ openpi_status calibration_powers(calibration *c, const checkpoint_source *source
     free(jobs.list);
     checkpoint_close(checkpoint);
     return status;
+}
+
+/* ---- static scales ------------------------------------------------------------------------------------- */
+
+void calibration_row_scales(const calibration *c, const int8_t *powers, float *scales) {
+    const openpi_dims *d = dims_of(c);
+    for (int layer = 0; layer < formats_row_scales(d); layer++) {
+        size_t at = smooth_at(d, SMOOTH_PREFIX, layer, SMOOTH_HIDDEN);
+        float top = 0;
+        for (size_t i = at; i < at + (size_t)d->mlp; i++)
+            top = fmaxf(top, powers ? ldexpf(c->rows[i], -powers[i]) : c->rows[i]);
+        float scale = top / 127 * margin;
+        scales[layer] = int8_scale_is_fit(scale) ? scale : 1;          /* rows of zeros: nothing is known   */
+    }
 }

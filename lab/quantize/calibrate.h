@@ -21,4 +21,8 @@ void calibration_close(calibration *c);
 openpi_status calibration_powers(calibration *c, const checkpoint_source *source, int8_t *powers,
                                  openpi_error *error);
 
+/* After the calls, static scales of the rows that the prefix's down reads (matrix.row_scale), for
+ * formats_row_scales layers: of channels as they are, powers NULL, or divided by these. */
+void calibration_row_scales(const calibration *c, const int8_t *powers, float *scales);
+
 #endif

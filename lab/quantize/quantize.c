@@ -40,9 +40,14 @@ static int can_be_smoothed(product_format format) {
     return format_weights(format) == WEIGHT_INT8 || format_weights(format) == WEIGHT_INT8_ROW;
 }
 
+/* One scale for all rows: where no rows have to be looked at twice, and where kernels are made for it. */
+static int can_be_fixed(weight_group group, product_format format) {
+    return group == GROUP_FFN && format_input(format) == INPUT_INT8;
+}
+
 static void candidate_text(const quantize_candidate *c, char *text, size_t size) {
-    snprintf(text, size, "%s=%s%s", weight_group_name(c->group), product_format_name(c->format),
-             c->smooth ? "+smooth" : "");
+    snprintf(text, size, "%s=%s%s%s", weight_group_name(c->group), product_format_name(c->format),
+             c->smooth ? "+smooth" : "", c->fixed ? "+static" : "");
 }
 
 static openpi_status measure(gate *g, quantize_candidate *c, openpi_error *error) {
@@ -68,11 +73,14 @@ static openpi_status measure(gate *g, quantize_candidate *c, openpi_error *error
 static openpi_status measure_all(gate *g, openpi_error *error) {
     quantize_result *r = g->result;
     for (int group = 0; group < GROUPS; group++)
-        for (int i = 0; i < 2 * FORMATS; i++) {
+        for (int i = 0; i < QUANTIZE_FORMS * FORMATS; i++) {
             quantize_candidate *c = &r->candidates[r->candidate_count];
-            product_format format = (product_format)(i / 2);
-            if (!is_candidate((weight_group)group, format) || (i % 2 && !can_be_smoothed(format))) continue;
-            *c = (quantize_candidate){.group = (weight_group)group, .format = format, .smooth = i % 2};
+            product_format format = (product_format)(i / QUANTIZE_FORMS);
+            int smooth = i % 2, fixed = i % QUANTIZE_FORMS / 2;
+            if (!is_candidate((weight_group)group, format) || (smooth && !can_be_smoothed(format))) continue;
+            if (fixed && !can_be_fixed((weight_group)group, format)) continue;
+            *c = (quantize_candidate){
+                .group = (weight_group)group, .format = format, .smooth = smooth, .fixed = fixed};
             r->candidate_count++;
             TRY(measure(g, c, error));
             if (g->options->on_candidate) g->options->on_candidate(g->options->on_candidate_user, c);
@@ -188,6 +196,12 @@ static openpi_status middle(const gate *g, int *out, openpi_error *error) {
     return OPENPI_OK;
 }
 
+/* Those that the table was run with. */
+static const float *scales_of(const quantize_result *r, const char *formats) {
+    int smooth = strstr(formats, "+smooth+static") != NULL;
+    return strstr(formats, "+static") ? r->row_scales[smooth] : NULL;
+}
+
 static openpi_status make_plan(gate *g, const run_facts *facts, openpi_error *error) {
     quantize_result *r = g->result;
     int i = 0;
@@ -212,7 +226,9 @@ static openpi_status make_plan(gate *g, const run_facts *facts, openpi_error *er
                                      .bound_count = r->bound_count,
                                      .check = &check,
                                      .powers = strstr(facts->formats, "+smooth") ? r->powers : NULL,
-                                     .power_count = r->power_count});
+                                     .power_count = r->power_count,
+                                     .row_scales = scales_of(r, facts->formats),
+                                     .row_scale_count = r->row_scale_count});
     return r->plan ? OPENPI_OK : report_no_memory(error, 4096, "a weight plan");
 }
 
@@ -287,6 +303,10 @@ void quantize_free(quantize_result *result) {
     result->plan = NULL;
     free(result->powers);
     result->powers = NULL;
+    for (int i = 0; i < 2; i++) {
+        free(result->row_scales[i]);
+        result->row_scales[i] = NULL;
+    }
 }
 
 openpi_status quantize_place(const char *checkpoint, const openpi_engine_options *engine, char path[W8_PATH],

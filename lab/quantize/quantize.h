@@ -2,7 +2,8 @@
  *
  *   reference     in the engine's dtype, without 8 bits; beside it fp32 throughout, and other noise
  *   calibration   how large channels are, by the reference's rows (calibrate.h)
- *   candidates    each group in each format of 8 bits, alone; integers also smoothed (model/smoothing.h)
+ *   candidates    each group in each format of 8 bits, alone; integers also smoothed (model/smoothing.h);
+ *                 ffn's rows also with one scale a layer (matrix.row_scale)
  *   choice        by predicted error and what is saved (choose.h)
  *   confirmed     the choice run as a whole; a table with less error is tried until every bound holds
  *
@@ -23,12 +24,13 @@ typedef enum quantize_save {
     QUANTIZE_BYTES,
 } quantize_save;
 
-enum { QUANTIZE_CANDIDATES = 2 * GROUPS * FORMATS, QUANTIZE_TRIES = 12 };
+enum { QUANTIZE_FORMS = 4, QUANTIZE_CANDIDATES = QUANTIZE_FORMS * GROUPS * FORMATS, QUANTIZE_TRIES = 12 };
 
 typedef struct quantize_candidate {
     weight_group group;
     product_format format;
     int smooth;                  /* 1: its channels are made alike                                        */
+    int fixed;                   /* 1: the rows that its down reads have one scale a layer                */
     int measured;                /* 0: refused, `why` says it                                             */
     char why[200];
     double ms_saved, bytes_saved;
@@ -81,6 +83,8 @@ typedef struct quantize_result {
     int loads;                   /* engines that were opened whole                                        */
     int8_t *powers;              /* [power_count] of all channels                                         */
     size_t power_count;
+    float *row_scales[2];        /* [row_scale_count] of hidden rows as they are; of smoothed ones        */
+    int row_scale_count;
     json_t *plan;                /* w8_json of the last try; NULL: nothing has 8 bits                     */
 } quantize_result;
 

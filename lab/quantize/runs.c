@@ -87,6 +87,12 @@ static openpi_status answer(runner *r, chunks *out, chunks *also, run_facts *fac
     return also ? call_all(r, 1, also, error) : OPENPI_OK;
 }
 
+/* Nothing before the calibration. */
+static formats_measured measured_of(const gate *g) {
+    const quantize_result *r = g->result;
+    return (formats_measured){.powers = r->powers, .row_scales = {r->row_scales[0], r->row_scales[1]}};
+}
+
 static openpi_status open_engine(runner *r, int rounded, openpi_error *error) {
     const quantize_options *o = r->g->options;
     openpi_engine_options own = *o->engine;
@@ -96,7 +102,7 @@ static openpi_status open_engine(runner *r, int rounded, openpi_error *error) {
     own.progress = o->progress;
     own.progress_user = o->progress_user;
     if (r->kind->fp32) own.dtype = OPENPI_F32;
-    const engine_more more = {.powers = r->g->result->powers, .keep_files = r->kind->reference};
+    const engine_more more = {.measured = measured_of(r->g), .keep_files = r->kind->reference};
     r->g->result->loads++;
     return engine_open_more(o->checkpoint, &own, &more, &r->engine, error);
 }
@@ -115,7 +121,7 @@ static openpi_status open_beside(runner *r, openpi_error *error) {
     gate *g = r->g;
     openpi_status status = OPENPI_NO_MEMORY;
     if (g->base && !r->kind->fp32)
-        status = engine_beside(g->base, r->kind->formats, g->result->powers, &r->engine, error);
+        status = engine_beside(g->base, r->kind->formats, measured_of(g), &r->engine, error);
     if (status != OPENPI_NO_MEMORY) return status;
     openpi_engine_close(g->base);
     g->base = NULL;
@@ -180,10 +186,16 @@ static openpi_status calibrate(runner *r, openpi_error *error) {
     calibration c;
     result->power_count = smooth_count(&r->engine->checkpoint->dims);
     result->powers = malloc(result->power_count);
-    if (!result->powers) return report_no_memory(error, result->power_count, "the calibration");
+    result->row_scale_count = formats_row_scales(&r->engine->checkpoint->dims);
+    for (int i = 0; i < 2; i++)
+        result->row_scales[i] = calloc((size_t)result->row_scale_count + 1, sizeof **result->row_scales);
+    if (!result->powers || !result->row_scales[0] || !result->row_scales[1])
+        return report_no_memory(error, result->power_count, "the calibration");
     openpi_status status = calibration_open(r->session, &c, error);
     if (status == OPENPI_OK) status = look_at_calls(r, error);
     if (status == OPENPI_OK) status = calibration_powers(&c, &source, result->powers, error);
+    for (int i = 0; i < 2 && status == OPENPI_OK; i++)
+        calibration_row_scales(&c, i ? result->powers : NULL, result->row_scales[i]);
     calibration_close(&c);
     return status;
 }

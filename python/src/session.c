@@ -72,12 +72,15 @@ static PyObject *session_info(PyObject *object, PyObject *nothing) {
     if (self->busy) return raise_busy(state_of(object), "the session"), NULL;
     if (openpi_session_get_info(self->handle, &i, &error) != OPENPI_OK)
         return raise_status(state_of(object), "", &error);
-    return Py_BuildValue("{s:i,s:i,s:i,s:i,s:K,s:K,s:i,s:O,s:s,s:K,s:K}", "batch", i.batch, "horizon",
-                         i.horizon, "steps", i.steps, "max_prompt", i.max_prompt, "bytes",
+    return Py_BuildValue("{s:i,s:i,s:i,s:i,s:K,s:K,s:i,s:O,s:s,s:K,s:K,s:K,s:K,s:K}", "batch", i.batch,
+                         "horizon", i.horizon, "steps", i.steps, "max_prompt", i.max_prompt, "bytes",
                          (unsigned long long)i.bytes, "runs", (unsigned long long)i.runs, "operations",
                          i.operations, "recorded", i.recorded ? Py_True : Py_False, "not_recorded",
                          i.not_recorded, "prefixes_kept", (unsigned long long)i.prefixes_kept,
-                         "ranges_recorded", (unsigned long long)i.ranges_recorded);
+                         "ranges_recorded", (unsigned long long)i.ranges_recorded, "w8_clipped",
+                         (unsigned long long)i.w8_clipped, "w8_clipped_rows",
+                         (unsigned long long)i.w8_clipped_rows, "w8_not_finite",
+                         (unsigned long long)i.w8_not_finite);
 }
 
 /* ---- the model level -------------------------------------------------------------------------------- */

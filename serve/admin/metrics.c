@@ -106,6 +106,15 @@ void metrics_add_kept(metrics *m, int calls) {
     pthread_mutex_unlock(&m->lock);
 }
 
+void metrics_add_lost(metrics *m, metrics_lost lost) {
+    if (!lost.clipped && !lost.not_finite) return;
+    pthread_mutex_lock(&m->lock);
+    m->counts.lost.clipped += lost.clipped;
+    m->counts.lost.rows += lost.rows;
+    m->counts.lost.not_finite += lost.not_finite;
+    pthread_mutex_unlock(&m->lock);
+}
+
 void metrics_add_rejected(metrics *m, rejection reason) {
     pthread_mutex_lock(&m->lock);
     m->counts.rejected[reason]++;
@@ -267,6 +276,21 @@ static void put_limits(text *out, const metrics_counts *c) {
                  (unsigned long long)c->beyond[i]);
 }
 
+static void put_lost(text *out, const metrics_lost *lost) {
+    const struct {
+        const char *name, *what;
+        uint64_t count;
+    } rows[] = {
+        {"openpi_w8_clipped_total", "Numbers that a static scale of 8 bits clipped.", lost->clipped},
+        {"openpi_w8_clipped_rows_total", "Rows of a layer with such a number.", lost->rows},
+        {"openpi_w8_not_finite_total", "Numbers that were NaN or infinite there.", lost->not_finite},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        head(out, rows[i].name, "counter", rows[i].what);
+        text_put(out, "%s{group=\"ffn\"} %llu\n", rows[i].name, (unsigned long long)rows[i].count);
+    }
+}
+
 static void put_shadow(text *out, const metrics_counts *c) {
     head(out, "openpi_shadow_requests_total", "counter",
          "Requests that --shadow computed again, by what their chunks differ by, or did not.");
@@ -305,6 +329,7 @@ void metrics_write(const metrics_counts *c, const metrics_now *now, text *out) {
                (double)c->truncated);
     put_number(out, "counter", "openpi_prefixes_kept_total",
                "Calls of the model that took the prefix of the call before.", (double)c->kept);
+    put_lost(out, &c->lost);
     put_limits(out, c);
     put_shadow(out, c);
     head(out, "openpi_build_info", "gauge", "Always 1: which openpi this is.");

@@ -85,6 +85,11 @@ typedef struct metrics_device {
 } metrics_device;
 
 /* What has been counted so far. */
+/* Numbers that 8-bit codes could not say (openpi_session_info.w8_clipped …). */
+typedef struct metrics_lost {
+    uint64_t clipped, rows, not_finite;
+} metrics_lost;
+
 typedef struct metrics_counts {
     uint64_t requests[SCHEDULER_CLASSES][REQUEST_RESULTS];
     uint64_t rejected[REJECTIONS];
@@ -96,6 +101,7 @@ typedef struct metrics_counts {
     histogram batch, message_bytes, rtc_delay;
     uint64_t truncated;          /* prompts that were cut                                                  */
     uint64_t kept;               /* calls whose prefix was kept                                            */
+    metrics_lost lost;
     uint64_t limited;            /* replies whose actions a limit of the robot changed                     */
     uint64_t beyond[METRICS_LIMITS];           /* numbers that were beyond a limit, by its kind            */
     uint64_t updated[2];         /* updates of weights that were refused; that were done                   */
@@ -133,6 +139,7 @@ typedef struct metrics_request {
 void metrics_add_request(metrics *metrics, const metrics_request *request);
 void metrics_add_batch(metrics *metrics, int device, int requests, double seconds);
 void metrics_add_kept(metrics *metrics, int calls);
+void metrics_add_lost(metrics *metrics, metrics_lost lost);
 void metrics_add_rejected(metrics *metrics, rejection reason);
 void metrics_add_dropped(metrics *metrics, drop_reason reason);
 /* 1: weights were replaced; 0: that was refused. */

@@ -45,6 +45,8 @@ struct serve_device {
     openpi_session *chunks;      /* for several chunks of one observation; NULL: the others are            */
     int chunks_most;             /* that a call of them computes                                           */
     uint64_t calls, kept;
+    int counts_lost;             /* 1: sessions count what 8-bit codes lose                                */
+    metrics_lost lost;
     openpi_engine_info engine_info;
     openpi_session_info session_info;
     batch_times times;
@@ -428,6 +430,7 @@ static openpi_status load(serve_device *d, openpi_error *error) {
     model_take_notes(d->options.model, d->engine);
     d->engine_info = (openpi_engine_info)OPENPI_ENGINE_INFO_INIT;
     SERVE_TRY(openpi_engine_get_info(d->engine, &d->engine_info, error));
+    d->counts_lost = strstr(d->engine_info.formats, "+static") != NULL;
     SERVE_TRY(open_sessions(d, error));
     SERVE_TRY(open_more_sessions(d, error));
     d->session_info = (openpi_session_info)OPENPI_SESSION_INFO_INIT;
@@ -483,6 +486,25 @@ int device_kept(serve_device *d) {
     d->kept = kept_by(d->chunks);
     for (int i = 0; i < d->prefix_count; i++) d->kept += kept_by(d->prefixes[i].session);
     return (int)(d->kept - before);
+}
+
+static void add_lost(const openpi_session *session, metrics_lost *to) {
+    openpi_session_info info = OPENPI_SESSION_INFO_INIT;
+    if (session) openpi_session_get_info(session, &info, NULL);
+    to->clipped += info.w8_clipped;
+    to->rows += info.w8_clipped_rows;
+    to->not_finite += info.w8_not_finite;
+}
+
+metrics_lost device_losses(serve_device *d) {
+    metrics_lost before = d->lost, now = {0};
+    if (!d->counts_lost) return now;
+    add_lost(d->chunks, &now);
+    for (int i = 0; i < d->size_count; i++) add_lost(d->sizes[i].session, &now);
+    for (int i = 1; i < d->prefix_count; i++) add_lost(d->prefixes[i].session, &now);
+    d->lost = now;
+    return (metrics_lost){now.clipped - before.clipped, now.rows - before.rows,
+                          now.not_finite - before.not_finite};
 }
 
 serve_model *device_model(const serve_device *d) { return d->options.model; }

@@ -4,6 +4,7 @@
 #define SERVE_DEVICE_H
 
 #include "batch_times.h"
+#include "serve/admin/metrics.h"
 #include "serve/job.h"
 #include "serve/model.h"
 
@@ -30,6 +31,9 @@ openpi_status device_run(serve_device *device, job *const *jobs, int count, open
 
 /* Calls since this was asked last that took a prefix that was kept. On device_run's thread. */
 int device_kept(serve_device *device);
+/* What 8-bit codes lost since this was asked last; zeros where rows have scales of their own. On device_run's
+ * thread. */
+metrics_lost device_losses(serve_device *device);
 serve_model *device_model(const serve_device *device);
 openpi_engine *device_engine(const serve_device *device);
 const openpi_engine_info *device_engine_info(const serve_device *device);

@@ -143,6 +143,7 @@ static void run_batch(device_worker *w) {
     metrics_add_batch(d->options.metrics, w->number, batch_samples(w), (end - begin) * 1e-3);
     int kept = device_kept(device);
     metrics_add_kept(d->options.metrics, kept);
+    metrics_add_lost(d->options.metrics, device_losses(device));
     pthread_mutex_lock(&d->lock);
     if (kept) scheduler_shorter(d->scheduler, w->number);
     w->began = 0;

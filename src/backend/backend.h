@@ -127,6 +127,7 @@ typedef struct backend {
     /* 1: products with weights of this format and rows made into `input` run, under activations of `type`.
      * What a table of embeddings is gathered from is fp32 or bf16. */
     int (*takes_weights)(const device *device, dtype type, weight_type weights, matrix_input input);
+    int takes_row_scales;        /* 1: also those whose rows have one scale (matrix.row_scale)             */
     /* Packing: `matrix` has everything but data. A matrix packs in independent blocks, so that threads can
      * share one; scratch is the caller's, matrix_scratch bytes. */
     size_t (*matrix_bytes)(const device *device, const matrix *matrix);

@@ -27,7 +27,7 @@
     X(openpi_timing, OPENPI_TIMING_INIT, stage_ms[7], total_ms)                        \
     X(openpi_session_options, OPENPI_SESSION_OPTIONS_INIT, batch, reserved)            \
     X(openpi_rtc, OPENPI_RTC_INIT, dims, max_weight)                                   \
-    X(openpi_session_info, OPENPI_SESSION_INFO_INIT, max_prompt, ranges_recorded)      \
+    X(openpi_session_info, OPENPI_SESSION_INFO_INIT, max_prompt, w8_not_finite)        \
     X(openpi_policy_options, OPENPI_POLICY_OPTIONS_INIT, robot, formats)               \
     X(openpi_policy_info, OPENPI_POLICY_INFO_INIT, cameras, on_violation)              \
     X(openpi_limits, OPENPI_LIMITS_INIT, count, max_start_jump)                        \

@@ -66,13 +66,21 @@ int formats_smooth(const model_types *types) {
     return found;
 }
 
+void formats_take(model_types *types, formats_measured measured) {
+    types->powers = measured.powers;
+    types->row_scales = measured.row_scales[types->smooth[GROUP_FFN]];
+}
+
+int formats_row_scales(const openpi_dims *dims) { return dims->depth - 1; }
+
 /* ---- reading --------------------------------------------------------------------------------------- */
 
 #define SMOOTH_WORD "+smooth"
+#define STATIC_WORD "+static"
 
 /* A format as an entry names it. */
 typedef struct named_format {
-    int format, smooth;          /* format -1: not said                                                    */
+    int format, smooth, fixed;   /* format -1: not said                                                    */
 } named_format;
 
 /* What a list has said so far. */
@@ -104,16 +112,18 @@ static openpi_status refuse(const reading *r, word w, const char *what, const ch
     return guess_add(error, OPENPI_BAD_ARGUMENT, text, known);
 }
 
-/* Takes "+smooth" off the word's end. */
-static int take_smooth(word *w) {
-    int length = (int)sizeof SMOOTH_WORD - 1, there = w->length > length &&
-                 !memcmp(w->text + w->length - length, SMOOTH_WORD, (size_t)length);
+/* Takes "+smooth" or "+static" off the word's end. */
+static int take_word(word *w, const char *which) {
+    int length = (int)strlen(which),
+        there = w->length > length && !memcmp(w->text + w->length - length, which, (size_t)length);
     if (there) w->length -= length;
     return there;
 }
 
 static openpi_status read_format(const reading *r, word w, named_format *out, openpi_error *error) {
-    out->smooth = take_smooth(&w);
+    out->fixed = take_word(&w, STATIC_WORD);
+    out->smooth = take_word(&w, SMOOTH_WORD);
+    if (!out->fixed) out->fixed = take_word(&w, STATIC_WORD);          /* in either order                  */
     int found = find(format_names, FORMATS, w), is_group = find(group_names, GROUPS, w) >= 0;
     if (found < 0 && is_group)
         return report(error, OPENPI_BAD_ARGUMENT, WEIGHTS "group %.*s is without a format, expected %.*s=%s",
@@ -127,11 +137,21 @@ static openpi_status read_format(const reading *r, word w, named_format *out, op
     return OPENPI_OK;
 }
 
+/* One scale for all rows is measured of those that ffn's down reads. */
+static openpi_status check_fixed(const reading *r, const char *group, const named_format *f,
+                                 openpi_error *error) {
+    if (!f->fixed || (f->format == FORMAT_INT8X8 && !strcmp(group, group_names[GROUP_FFN]))) return OPENPI_OK;
+    return report(error, OPENPI_BAD_ARGUMENT,
+                  WEIGHTS "%s%s%s" STATIC_WORD ", expected " STATIC_WORD " after ffn=int8x8 only", r->list,
+                  group, *group ? "=" : "", format_names[f->format]);
+}
+
 static openpi_status read_group(reading *r, word name, word value, openpi_error *error) {
     named_format chosen;
     int g = find(group_names, GROUPS, name);
     if (g < 0) return refuse(r, name, "group", known_groups, error);
     TRY(read_format(r, value, &chosen, error));
+    TRY(check_fixed(r, group_names[g], &chosen, error));
     if (r->group[g].format >= 0)
         return report(error, OPENPI_BAD_ARGUMENT, WEIGHTS "group %s is there twice, expected once", r->list,
                       group_names[g]);
@@ -155,6 +175,7 @@ static openpi_status read_entry(reading *r, word entry, openpi_error *error) {
         return read_group(r, name, (word){equals + 1, entry.length - name.length - 1}, error);
     }
     TRY(read_format(r, entry, &chosen, error));
+    TRY(check_fixed(r, "", &chosen, error));
     if (r->all.format >= 0)
         return report(error, OPENPI_BAD_ARGUMENT,
                       WEIGHTS "two formats for all groups, %s and %s, expected one", r->list,
@@ -179,6 +200,7 @@ openpi_status formats_parse(const char *list, model_types *types, openpi_error *
         types->group[g] = (product_format)r.group[g].format;
         types->smooth[g] = r.group[g].smooth;
     }
+    if (r.group[GROUP_FFN].format >= 0) types->fixed = r.group[GROUP_FFN].fixed;
     return OPENPI_OK;
 }
 
@@ -187,8 +209,11 @@ openpi_status formats_parse(const char *list, model_types *types, openpi_error *
 void formats_write(const model_types *types, char text[FORMATS_TEXT]) {
     model_types plain = formats_all(types->act, types->all);
     int used = snprintf(text, FORMATS_TEXT, "%s", format_names[types->all]);
-    for (int g = 0; g < GROUPS && used < FORMATS_TEXT; g++)
-        if (types->group[g] != plain.group[g] || types->smooth[g])
-            used += snprintf(text + used, (size_t)(FORMATS_TEXT - used), ",%s=%s%s", group_names[g],
-                             format_names[types->group[g]], types->smooth[g] ? SMOOTH_WORD : "");
+    for (int g = 0; g < GROUPS && used < FORMATS_TEXT; g++) {
+        int fixed = g == GROUP_FFN && types->fixed;
+        if (types->group[g] != plain.group[g] || types->smooth[g] || fixed)
+            used += snprintf(text + used, (size_t)(FORMATS_TEXT - used), ",%s=%s%s%s", group_names[g],
+                             format_names[types->group[g]], types->smooth[g] ? SMOOTH_WORD : "",
+                             fixed ? STATIC_WORD : "");
+    }
 }

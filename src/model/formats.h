@@ -4,6 +4,7 @@
  *   "expert=int8,ffn=int8x8"       these groups; the others keep the default
  *   "bf16,expert=e4m3,heads=f32"   a format for all, and groups that differ from it
  *   "ffn=int8x8+smooth"            channels are made alike first (smoothing.h), which takes a weight plan
+ *   "ffn=int8x8+static"            rows that down reads have one scale a layer, which takes one too
  *
  * weights.c says which matrix is in which group. The embedding table is in none: prompts take rows of it and
  * nothing multiplies by it, so it is f32, bf16 or as in the file. */
@@ -51,7 +52,15 @@ typedef struct model_types {
     product_format group[GROUPS];
     int smooth[GROUPS];          /* 1: channels of its 8-bit products are made alike (smoothing.h)         */
     const int8_t *powers;        /* by how much, while a model loads; the caller's. NULL: none are known   */
+    int fixed;                   /* 1: rows that ffn's down reads have the scales of a calibration         */
+    const float *row_scales;     /* [formats_row_scales] these, while a model loads; the caller's, or NULL */
 } model_types;
+
+/* What a calibration has measured. */
+typedef struct formats_measured {
+    const int8_t *powers;        /* model_types.powers                                                     */
+    const float *row_scales[2];  /* model_types.row_scales: of hidden rows as they are; of smoothed ones   */
+} formats_measured;
 
 const char *product_format_name(product_format format);
 const char *weight_group_name(weight_group group);
@@ -71,5 +80,9 @@ product_format formats_embedding(const model_types *types);
 int formats_have_8_bits(const model_types *types);
 /* 1: a group is smoothed. */
 int formats_smooth(const model_types *types);
+/* Gives *types what it needs of it; with `smooth` and `fixed` in mind. */
+void formats_take(model_types *types, formats_measured measured);
+/* How many row scales there are: of every layer but the last, whose FFN nothing reads. */
+int formats_row_scales(const openpi_dims *dims);
 
 #endif

@@ -16,6 +16,12 @@ static int stops(const plan *plan, int i) {
     return i == plan->model->dims.depth - 1 && plan_on(plan, SWITCH_DEAD_WORK_REMOVAL);
 }
 
+/* down, whose rows may have one scale: what that loses is counted. */
+static matrix counted(const plan *plan, matrix down) {
+    if (down.row_scale > 0) down.counts = plan->buffers.in.counts;
+    return down;
+}
+
 static void prefix_layer(plan *plan, int i) {
     const plan_buffers *b = &plan->buffers;
     const model *m = plan->model;
@@ -55,7 +61,7 @@ static void prefix_layer(plan *plan, int i) {
     plan_linear_residual(at(plan, "prefix.down", i),
                          (op_linear_residual){.rows = rows,
                                               .a = b->prefix_h,
-                                              .weight = layer->down,
+                                              .weight = counted(plan, layer->down),
                                               .x = b->prefix_x,
                                               .normed_next = i + 1 < plan->model->dims.depth});
 }

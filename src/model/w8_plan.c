@@ -15,6 +15,7 @@
 #include "model/model.h"
 #include "model/smoothing.h"
 #include "model/w8_parts.h"
+#include "ops/int8_rows.h"
 #include "ops/limits.h"
 
 static const double reproduced = 0.10;           /* share of the recorded distance                        */
@@ -185,6 +186,28 @@ static openpi_status read_powers(w8_plan *p, const openpi_dims *dims, const mode
     return OPENPI_OK;
 }
 
+/* A number a layer, where rows have one scale. */
+static openpi_status read_row_scales(w8_plan *p, const openpi_dims *dims, const model_types *types,
+                                     openpi_error *error) {
+    const json_t *list = json_object_get(p->root, "row_scales");
+    size_t count = (size_t)formats_row_scales(dims);
+    if (!types->fixed) return OPENPI_OK;
+    p->row_scales = malloc((count + 1) * sizeof *p->row_scales);
+    if (!p->row_scales) return report_no_memory(error, count * sizeof *p->row_scales, "a plan's scales");
+    if (!json_is_array(list) || json_array_size(list) != count)
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: \"row_scales\" has %zu numbers, expected %zu: one for each layer but the last",
+                      p->path, json_array_size(list), count);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *item = json_array_get(list, i);
+        p->row_scales[i] = json_is_number(item) ? (float)json_number_value(item) : 0;
+        if (!int8_scale_is_fit(p->row_scales[i]))
+            return report(error, OPENPI_BAD_FILE,
+                          "%s: \"row_scales\" has no number from 2^-100 to 2^100 for layer %zu", p->path, i);
+    }
+    return OPENPI_OK;
+}
+
 static openpi_status read_table(w8_plan *p, const openpi_dims *dims, dtype act, openpi_error *error) {
     const char *of = act == DTYPE_F32 ? "f32" : "bf16", *type = NULL;
     model_types types = formats_all(act, FORMAT_BF16);
@@ -196,6 +219,7 @@ static openpi_status read_table(w8_plan *p, const openpi_dims *dims, dtype act, 
     if (!p->formats || !p->path_name || !type) return wrong(p, "formats", error);
     TRY(formats_parse(p->formats, &types, error));
     TRY(read_powers(p, dims, &types, error));
+    TRY(read_row_scales(p, dims, &types, error));
     if (!strcmp(type, of)) return OPENPI_OK;
     return report(error, OPENPI_BAD_ARGUMENT, "%s: was measured with %s activations, and dtype is %s",
                   p->path, type, of);
@@ -266,6 +290,10 @@ openpi_status w8_read(const char *path, const checkpoint *checkpoint, const char
     return status == OPENPI_NO_MEMORY ? status : refuse(error, status, source);
 }
 
+formats_measured w8_measured(const w8_plan *p) {
+    return (formats_measured){.powers = p->powers, .row_scales = {p->row_scales, p->row_scales}};
+}
+
 void w8_close(w8_plan *p) {
     if (!p) return;
     for (int c = 0; c < OPENPI_CAMERAS; c++) free(p->pictures[c]);
@@ -273,6 +301,7 @@ void w8_close(w8_plan *p) {
     free(p->state);
     free(p->actions);
     free(p->powers);
+    free(p->row_scales);
     json_decref(p->root);
     free(p);
 }

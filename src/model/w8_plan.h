@@ -47,6 +47,7 @@ typedef struct w8_plan {
     int32_t *tokens;
     float *state, *actions;
     int8_t *powers;              /* smooth_count, NULL where no group is smoothed (smoothing.h)            */
+    float *row_scales;           /* formats_row_scales, NULL where rows have scales of their own           */
 } w8_plan;
 
 /* 1: a list of formats that is "w8" or "w8=FILE". */
@@ -60,6 +61,8 @@ openpi_status w8_place(const char *formats, const char *checkpoint, const char *
 openpi_status w8_read(const char *path, const checkpoint *checkpoint, const char *source, dtype act,
                       int accept, w8_plan **out, openpi_error *error);
 void w8_close(w8_plan *plan);
+/* What a model takes of it while it loads. */
+formats_measured w8_measured(const w8_plan *plan);
 /* 1: a figure is above its bound. */
 int w8_above(const w8_bound *bound);
 /* The distance of the stored observation's actions, [horizon][32], in the plan's measure. */
@@ -68,7 +71,7 @@ double w8_distance(const w8_check *check, const float *actions);
 openpi_status w8_judge(const w8_plan *plan, double found, const char *source, openpi_error *error);
 
 /* {"checkpoint", "formats", "dtype", "path", "observations", "synthetic", "bounds", "check"} and
- * "smoothing", where there is any: a new reference, NULL: out of memory. */
+ * "smoothing" and "row_scales", where there are any: a new reference, NULL: out of memory. */
 typedef struct w8_contents {
     const char *identity, *formats, *path_name;
     dtype act;
@@ -78,6 +81,8 @@ typedef struct w8_contents {
     const w8_check *check;
     const int8_t *powers;        /* [power_count], NULL where no group is smoothed                         */
     size_t power_count;
+    const float *row_scales;     /* [row_scale_count], NULL where rows have scales of their own            */
+    int row_scale_count;
 } w8_contents;
 json_t *w8_json(const w8_contents *contents);
 /* Adds "digest" and gives the file's text, malloc; NULL: out of memory. */

@@ -70,6 +70,8 @@ json_t *w8_json(const w8_contents *c) {
                              c->formats, "dtype", c->act == DTYPE_F32 ? "f32" : "bf16", "path", c->path_name,
                              "observations", c->observations, "synthetic", c->synthetic, "bounds", bounds,
                              "check", check_json(c->check));
+    if (root && c->row_scales)
+        json_object_set_new(root, "row_scales", floats(c->row_scales, (size_t)c->row_scale_count));
     return c->powers ? add_powers(root, c) : root;
 }
 

@@ -274,6 +274,14 @@ static void ada(loader *l, matrix *out, const char *base, const char *name, smoo
     take_matrix(l, out, MATRIX_PLAIN, 0, base, (matrix_parts){{name}, 1, 0, 0, 1});
 }
 
+/* The scale of the rows that the prefix's down reads; 0: each has its own. The last layer's product, which
+ * nothing reads, has that. */
+static float row_scale(const loader *l) {
+    const model_types *types = &l->model->types;
+    int measured = types->row_scales && l->layer < formats_row_scales(&l->model->dims);
+    return types->fixed && measured ? types->row_scales[l->layer] : 0;
+}
+
 /* only_kv: the last prefix layer, of which only K and V are used. expert: else the prefix. */
 static void lay_out_gemma(loader *l, gemma_layer *g, const char *base, int expert, int only_kv) {
     int heads = l->model->dims.heads, together = on(l, SWITCH_FUSED_QKV);
@@ -312,6 +320,7 @@ static void lay_out_gemma(loader *l, gemma_layer *g, const char *base, int exper
             (matrix_parts){{"mlp.gate_proj", "mlp.up_proj"}, 2, 0, 0, 0});
     multiply_columns(l, SMOOTH_HIDDEN);
     linear(l, &g->down, base, "mlp.down_proj");
+    if (!expert) g->down.row_scale = row_scale(l);
 }
 
 static int is_merged(const loader *l) {
@@ -460,6 +469,7 @@ static openpi_status load(loader *l, pool *pool, load_progress progress, void *u
     TRY(pack_vectors(m->device, l->vectors, l->vector_count, &damaged, error));
     TRY(pack_matrices(m->device, l->matrices, l->matrix_count, pool, progress, user, &damaged, error));
     m->types.powers = NULL;
+    m->types.row_scales = NULL;
     TRY(prepare(m, error));
     TRY(tensors_check(m->checkpoint->tensors, error));
     return atomic_load(&damaged)
@@ -470,6 +480,10 @@ static openpi_status load(loader *l, pool *pool, load_progress progress, void *u
 static openpi_status check_types(const device *device, const model_types *types, openpi_error *error) {
     const backend *backend = device->backend;
     const char *act = types->act == DTYPE_BF16 ? "bf16" : "f32";
+    if (types->fixed && !backend->takes_row_scales)
+        return report(error, OPENPI_UNSUPPORTED,
+                      "weights is ffn=int8x8+static, for which %s (%s) has no kernels, expected ffn=int8x8",
+                      backend->name, device->path);
     for (int g = 0; g < GROUPS; g++) {
         product_format f = types->group[g];
         const char *name = weight_group_name((weight_group)g);

@@ -42,11 +42,22 @@ typedef enum matrix_form {
  * norm_qkv only, with WEIGHT_INT8_ROW, after the norm and its rounding to act:
  *   top = max |x[i]|;  s = top / 127;  q[i] = x[i]·(127 / top), rounded to nearest even: -127 … 127
  *   y[o] = float(Σ q[i]·code[o][i])·(s·scale[o])    the sum in int32, the rest in fp32, in this order
- * top below 2⁻¹⁰⁰: s and all q are 0. A row with a number that is not finite: s is NaN, and so is every y. */
+ * top below 2⁻¹⁰⁰: s and all q are 0. A row with a number that is not finite: s is NaN, and so is every y.
+ * Where matrix.row_scale is above 0, it is s for every row, and
+ *   q[i] = x[i]·(1 / s), rounded to nearest even, then clipped to -127 … 127; NaN: 0
+ * What was clipped, and what was not finite, is counted: nothing else tells of either (int8_count). */
 typedef enum matrix_input {
     INPUT_ACT,                   /* the row as it is                                                       */
-    INPUT_INT8,                  /* 8-bit integers, a scale a row                                          */
+    INPUT_INT8,                  /* 8-bit integers, a scale a row or one for all                           */
 } matrix_input;
+
+/* Counters of a call, behind them a word for each row: a device's, to count a row once. */
+typedef enum int8_count {
+    INT8_CLIPPED,                /* finite numbers whose code was clipped                                  */
+    INT8_CLIPPED_ROWS,           /* rows with such a number, a layer each                                  */
+    INT8_NOT_FINITE,             /* numbers that are NaN or infinite                                       */
+    INT8_COUNTS
+} int8_count;
 
 typedef struct matrix {
     const void *data;            /* backend's layout, backend->matrix_bytes long                          */
@@ -57,6 +68,9 @@ typedef struct matrix {
     int heads, head_dim;         /* MATRIX_QKV only                                                       */
     int raw;                     /* 1: data is row-major [n][k]; the backend packs it before each use     */
     matrix_input input;          /* what its rows are made into                                           */
+    float row_scale;             /* INPUT_INT8: of all rows; 0: each has its own                           */
+    uint32_t *counts;            /* row_scale: [INT8_COUNTS + rows] a session's, zero at the beginning of a
+                                    call; NULL: nothing is counted                                         */
 } matrix;
 
 typedef enum norm_kind {

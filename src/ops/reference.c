@@ -21,9 +21,18 @@ typedef struct input {
     float scale;                 /* INPUT_INT8 only                                                       */
 } input;
 
+static input fixed_input(const matrix *weight, float *row) {
+    const int8_row fixed = int8_row_fixed(weight->row_scale);
+    int8_lost lost = {0};
+    for (int i = 0; i < weight->k; i++) row[i] = int8_fixed_code(row[i], fixed.inverse, &lost);
+    int8_row_count(weight->counts, lost);
+    return (input){row, fixed.scale};
+}
+
 /* `row` [k] becomes its codes where the matrix wants them. */
 static input input_of(const matrix *weight, float *row) {
     if (weight->input == INPUT_ACT) return (input){row, 1};
+    if (weight->row_scale > 0) return fixed_input(weight, row);
     int8_row own = int8_row_of(int8_row_top(row, weight->k, 0));
     int8_row_codes(own, row, weight->k, row);
     return (input){row, own.scale};

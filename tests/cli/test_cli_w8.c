@@ -204,6 +204,56 @@ static void powers_come_with_the_plan(void **state) {
     }
 }
 
+/* So does one whose rows have static scales, by its plan's scales: one for each layer but the last. */
+static void row_scales_come_with_the_plan(void **state) {
+    (void)state;
+    static const struct {
+        double first;
+        const char *sentence;
+    } cases[] = {
+        {0, "\"row_scales\" has no number from 2^-100 to 2^100 for layer 0"},
+        {-0.5, "\"row_scales\" has no number"},
+        {1e39, "\"row_scales\" has no number"},
+        {1e-39, "\"row_scales\" has no number"},
+        {1, "expected within 10 %"},             /* 100 times too wide: the stored observation tells      */
+    };
+    assert_int_equal(
+        run("quantize ck " SMALL " --synthetic 1 --weights ffn=int8x8+smooth+static --out t.json"), 0);
+    must_open("t.json", 0, "weights are bf16,ffn=int8x8+smooth+static");
+    must_refuse(RUN("--weights ffn=int8x8+static"), "a static scale takes a plan that openpi quantize");
+    for (size_t i = 0; i < 3 + sizeof cases / sizeof *cases; i++) {
+        json_t *root = load("t.json"), *list = json_object_get(root, "row_scales");
+        if (i == 0) json_array_append_new(list, json_real(1));
+        if (i == 1) json_array_remove(list, 0);
+        if (i == 2) json_object_del(root, "row_scales");
+        if (i >= 3) json_array_set_new(list, 0, json_real(cases[i - 3].first));
+        seal(root, "odd.json");
+        must_not_open("odd.json", i < 3 ? "\"row_scales\" has " : cases[i - 3].sentence);
+    }
+}
+
+/* What static scales clip stands in the head: of the plan as it was measured little, of one whose scale is
+ * too small much. */
+static void losses_stand_in_the_head(void **state) {
+    (void)state;
+    json_t *root = load("t.json");
+    double before = 100;
+    json_array_set_new(json_object_get(root, "row_scales"), 0, json_real(1e-6));
+    seal(root, "small.json");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(run(i ? RUN("--weights w8=small.json --accept-error --json")
+                               : RUN("--weights w8=t.json --json")), 0);
+        root = printed();
+        json_t *w8 = json_object_get(json_object_get(root, "machine"), "w8");
+        double clipped = number(w8, "clipped"), rows = number(w8, "clipped_rows");
+        if (rows > clipped || (i && clipped < 10 * before))
+            fail_msg("%g numbers of %g rows were clipped, %g before", clipped, rows, before);
+        before = clipped;
+        assert_true(number(w8, "not_finite") == 0);
+        json_decref(root);
+    }
+}
+
 /* ---- errors ------------------------------------------------------------------------------------------- */
 
 /* The stored observation: recorded as better and as worse than it is. */
@@ -280,6 +330,8 @@ int main(void) {
         cmocka_unit_test(cut_and_edited_plans_are_refused),
         cmocka_unit_test(sealed_nonsense_is_refused),
         cmocka_unit_test(powers_come_with_the_plan),
+        cmocka_unit_test(row_scales_come_with_the_plan),
+        cmocka_unit_test(losses_stand_in_the_head),
         cmocka_unit_test(an_error_that_is_not_reproduced_is_refused),
         cmocka_unit_test(a_plan_above_its_bound_needs_a_word),
         cmocka_unit_test(observations_are_asked_for),

@@ -114,10 +114,10 @@ static void sharing_changes_nothing(void **state) {
         assert_non_null(powers);
         for (size_t k = 0; k < count; k++) powers[k] = (int8_t)(k * 7 % 5) - 2;
         options.formats = lists[i / 2];
-        must(engine_open_more(NULL, &options, &(engine_more){.powers = powers}, &whole, &error));
+        must(engine_open_more(NULL, &options, &(engine_more){.measured.powers = powers}, &whole, &error));
         run_once(base, before);
         run_once(whole, a);
-        must(engine_beside(base, options.formats, powers, &beside, &error));
+        must(engine_beside(base, options.formats, (formats_measured){.powers = powers}, &beside, &error));
         run_once(beside, b);
         if (memcmp(a, b, sizeof a)) fail_msg("%s, %s: other bits", models[i % 2], lists[i / 2]);
         assert_true((i / 2 == 4) == !memcmp(a, before, sizeof a));

@@ -76,6 +76,22 @@ static void shadows_are_counted(void **state) {
     metrics_close(&m);
 }
 
+static void losses_are_counted(void **state) {
+    (void)state;
+    metrics m;
+    metrics_now now = {.version = "1"};
+    metrics_open(&m);
+    metrics_add_lost(&m, (metrics_lost){5, 2, 0});
+    metrics_add_lost(&m, (metrics_lost){0, 0, 3});
+    metrics_add_lost(&m, (metrics_lost){1, 1, 0});
+    char *text = written(&m, &now);
+    must_be(text, "openpi_w8_clipped_total{group=\"ffn\"}", 6);
+    must_be(text, "openpi_w8_clipped_rows_total{group=\"ffn\"}", 3);
+    must_be(text, "openpi_w8_not_finite_total{group=\"ffn\"}", 3);
+    free(text);
+    metrics_close(&m);
+}
+
 static void some(metrics *m) {
     static const double whole[MOMENTS] = {1000, 1001, 1001.5, 1002, 1006, 1010, 1021, 1022};
     static const double refused[MOMENTS] = {1000, 1001, 1001.5, 1002, 1006, 0, 0, 1007};
@@ -248,7 +264,7 @@ int main(int count, char **words) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts),
         cmocka_unit_test(histograms),
-        cmocka_unit_test(shadows_are_counted),
+        cmocka_unit_test(losses_are_counted), cmocka_unit_test(shadows_are_counted),
         cmocka_unit_test(every_metric_is_announced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

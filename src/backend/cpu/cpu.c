@@ -302,6 +302,7 @@ const backend backend_cpu = {
     .download = cpu_copy,
     .copy_rows = cpu_copy_rows,
     .takes_weights = cpu_takes_weights,
+    .takes_row_scales = 1,
     .matrix_bytes = cpu_matrix_bytes,
     .matrix_blocks = cpu_matrix_blocks,
     .matrix_scratch = cpu_matrix_scratch,

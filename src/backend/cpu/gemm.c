@@ -53,6 +53,7 @@ typedef struct loop {
     int floats;                  /* pictures are float                                                    */
     char *a;                     /* packed by all                                                         */
     integers integers;           /* [SPAN] rows of the span                                               */
+    int *counted;                /* [1] 1: a worker has counted what its rows of the span lose            */
     char *workers;               /* [threads][worker_bytes]                                               */
     size_t worker_bytes;
 } loop;
@@ -162,12 +163,14 @@ static void normalise_segment(const loop *l, const cpu_statistics *statistics, i
     }
 }
 
-/* Integer rows: their scales, from a pass over all of k. */
+/* Integer rows: their scales, given or from a pass over all of k. */
 static void find_int8_rows(const loop *l, const cpu_statistics *statistics, int first, int rows,
                            char *segment, int8_row *out) {
     uint32_t tops[MAX_BLOCK_ROWS] = {0};
     const cpu_elements *elements = l->gemm->kernels->elements;
-    int k = l->gemm->weight->k;
+    int k = l->gemm->weight->k, fixed = l->gemm->weight->row_scale > 0;
+    for (int r = 0; fixed && r < rows; r++) out[r] = int8_row_fixed(l->gemm->weight->row_scale);
+    if (fixed) return;
     for (int at = 0; at < k; at += SEGMENT) {
         int count = least(k - at, SEGMENT);
         normalise_segment(l, statistics, first, rows, at, count, segment);
@@ -177,12 +180,13 @@ static void find_int8_rows(const loop *l, const cpu_statistics *statistics, int 
     for (int r = 0; r < rows; r++) out[r] = int8_row_of(tops[r]);
 }
 
-/* A segment's numbers become codes, at their place. */
+/* A segment's numbers become codes, at their place; lost: of each row, where all have one scale. */
 static void encode_segment(const loop *l, const int8_row *rows, int count, char *segment, int elements,
-                           int32_t *bias) {
+                           int32_t *bias, int8_lost *lost) {
     const cpu_gemm *m = l->gemm;
     for (int r = 0; r < count; r++) {
         float *x = (float *)segment + (size_t)r * SEGMENT;
+        if (m->weight->row_scale > 0) int8_row_clip(rows[r], x, elements, &lost[r]);
         if (sums_integers(m))
             bias[r] += l->product->bias *
                        m->kernels->elements->int8_codes(x, elements, rows[r].inverse, (int8_t *)x);
@@ -191,9 +195,12 @@ static void encode_segment(const loop *l, const int8_row *rows, int count, char 
     }
 }
 
-/* Rows first … first+rows-1 to a packed block; `integers`: the block's. */
-static void pack_block(const loop *l, int first, int rows, char *to, char *segment, integers integers) {
+/* Rows first … first+rows-1 to a packed block; `integers`: the block's. counts: where what the rows lose is
+ * counted, or NULL. */
+static void pack_block(const loop *l, int first, int rows, char *to, char *segment, integers integers,
+                       uint32_t *counts) {
     const cpu_gemm *m = l->gemm;
+    int8_lost lost[MAX_BLOCK_ROWS] = {{0}};
     const void *from[MAX_BLOCK_ROWS];
     cpu_statistics statistics[MAX_BLOCK_ROWS];
     int8_row own[MAX_BLOCK_ROWS];
@@ -221,9 +228,10 @@ static void pack_block(const loop *l, int first, int rows, char *to, char *segme
     for (int at = 0; at < k; at += SEGMENT) {
         int count = least(k - at, SEGMENT);
         normalise_segment(l, statistics, first, rows, at, count, segment);
-        if (int8) encode_segment(l, own, rows, segment, count, integers.bias);
+        if (int8) encode_segment(l, own, rows, segment, count, integers.bias, lost);
         l->product->pack(to + (size_t)at * stored * (size_t)l->product->a_bytes, from, rows, count);
     }
+    for (int r = 0; r < rows; r++) int8_row_count(counts, lost[r]);
 }
 
 static char *block_at(const loop *l, char *a, int block) {
@@ -240,7 +248,7 @@ static void pack_task(void *argument, int task, int worker) {
     const loop *l = argument;
     scratch s = scratch_of(l->workers + (size_t)worker * l->worker_bytes, NULL);
     pack_block(l, l->g.first + task * l->g.block, block_rows(&l->g, task), block_at(l, l->a, task),
-               s.segment, integers_from(l->integers, task * l->g.block));
+               s.segment, integers_from(l->integers, task * l->g.block), l->gemm->weight->counts);
 }
 
 /* ---- products ------------------------------------------------------------------------------------------ */
@@ -327,6 +335,16 @@ static void run_cut(const loop *l, char *a, const scratch *s, corner t, int at) 
     }
 }
 
+/* All rows of the span, for one worker. What they lose is counted by the first. */
+static void pack_own(const loop *l, const scratch *s) {
+    const geometry *g = &l->g;
+    uint32_t *counts = l->gemm->weight->counts;
+    if (counts && __atomic_exchange_n(l->counted, 1, __ATOMIC_RELAXED)) counts = NULL;
+    for (int b = 0; b < g->blocks; b++)
+        pack_block(l, g->first + b * g->block, block_rows(g, b), block_at(l, s->a, b), s->segment,
+                   integers_from(s->integers, b * g->block), counts);
+}
+
 static void gemm_task(void *argument, int task, int worker) {
     const loop *l = argument;
     const geometry *g = &l->g;
@@ -337,10 +355,7 @@ static void gemm_task(void *argument, int task, int worker) {
                 least((chunk + 1) * g->chunk, g->blocks)};
     if (g->own) {
         a = s.a;
-        if (!*s.packed)
-            for (int b = 0; b < g->blocks; b++)
-                pack_block(l, g->first + b * g->block, block_rows(g, b), block_at(l, a, b), s.segment,
-                           integers_from(s.integers, b * g->block));
+        if (!*s.packed) pack_own(l, &s);
         *s.packed = 1;
     }
     if (l->product->enter) l->product->enter();
@@ -407,8 +422,9 @@ static geometry plan_span(const loop *l, int first, int rows) {
 }
 
 void cpu_gemm_run(const cpu_gemm *m, void *work) {
-    loop l = {.gemm = m, .product = product_of(m), .a_type = a_type(m), .a = work};
-    int threads = pool_threads(m->pool);
+    int threads = pool_threads(m->pool), counted;
+    loop l = {
+        .gemm = m, .product = product_of(m), .a_type = a_type(m), .a = work, .counted = &counted};
     if (m->patches) {
         l.floats = *m->patches->pixels == OPENPI_PIXELS_F32;
         for (int i = 0; i < 256; i++) l.pixel[i] = (float)i / 255.0f * 2.0f - 1.0f;
@@ -420,6 +436,7 @@ void cpu_gemm_run(const cpu_gemm *m, void *work) {
     int span = round_up(divide(m->rows, spans_of(m->rows)), MAX_BLOCK_ROWS);
     for (int first = 0; first < m->rows; first += span) {
         l.g = plan_span(&l, first, least(span, m->rows - first));
+        counted = 0;
         if (l.g.own)
             for (int i = 0; i < threads; i++)
                 *scratch_of(l.workers + (size_t)i * l.worker_bytes, NULL).packed = 0;
