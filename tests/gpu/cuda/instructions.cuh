@@ -57,7 +57,9 @@ static inline uint32_t __float_as_uint(float x) {
     return bits;
 }
 static inline float __int2float_rn(int x) { return (float)x; }
-static inline int __float2int_rn(float x) { return (int)nearbyintf(x); }
+static inline int __float2int_rn(float x) {
+    return isnan(x) ? 0 : x >= 0x1p31f ? INT32_MAX : x <= -0x1p31f ? INT32_MIN : (int)nearbyintf(x);
+}
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 #define __expf(x) expf(x)                  /* glibc has the name, but no function                           */
 static inline float __fdividef(float a, float b) { return a / b; }
@@ -73,6 +75,15 @@ template <class T> static inline T __ldcg(const T *p) { return *p; }
 template <class T> static inline T __ldcs(const T *p) { return *p; }
 template <class T> static inline void __stcs(T *p, T x) { *p = x; }
 /* One thread runs at a time. */
+static inline unsigned atomicAdd(unsigned *p, unsigned x) {
+    *p += x;
+    return *p - x;
+}
+static inline unsigned atomicExch(unsigned *p, unsigned x) {
+    unsigned before = *p;
+    *p = x;
+    return before;
+}
 template <class T> static inline T atomicMax(T *p, T x) {
     T before = *p;
     if (x > before) *p = x;

@@ -85,7 +85,7 @@ static void add_tile(const gpu_linear *p, int i, const usual_tile *usual, int ra
 
 static void gemm_int8_hopper_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_linear *p = &task->product;
-    if (task->kind != GPU_PRODUCT || !cuda_int8_product(p)) return;
+    if (task->kind != GPU_PRODUCT || !cuda_int8_product(p) || task->leaves.scale > 0) return;
     const usual_tile usual = usual_of(device, task->rows, p);
     const int rank = task->rows > FEW_ROWS ? RANK_GEMM_HOPPER : GPU_RANK_NEVER;
     for (int i = 0; i < TILES; i++)
@@ -95,7 +95,7 @@ static void gemm_int8_hopper_list(const gpu_device *device, const gpu_task *task
 static void gemm_int8_hopper_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     gpu_hopper_int8 a;
     memset(&a, 0, sizeof a);
-    a.scales = cuda_int8_rows(issue, ROWS, task->rows, &task->product);
+    a.scales = cuda_int8_rows(issue, ROWS, task, &task->product);
     hopper_tile_emit(issue, &kernels[choice->kernel], choice->kernel, task->rows,
                      choice->count ? choice->count : 1, 1, &task->product, &a.product, &a, sizeof a);
 }

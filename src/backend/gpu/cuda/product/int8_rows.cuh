@@ -5,6 +5,7 @@
  *                     block a row, a thread eight elements
  *   int8_rows_plain   the same of up to 16384, without a norm: a row is read once
  *   int8_rows         any row
+ *   int8_rows_fixed   rows without a norm that have one scale for all
  *
  *   early    int8_rows_norm has the norm's weights in registers before wait_before(); the others call it
  *            first
@@ -186,6 +187,81 @@ KERNEL(THREADS) int8_rows(const __grid_constant__ gpu_int8_rows a) {
     if (!tid) a.scales[r] = s.scale;
     char *out = (char *)p.out + (size_t)r * a.pitch;
     for (int i = tid; i < a.pitch; i += THREADS) out[i] = (char)code_of(normed(p, row, i), s.inverse);
+}
+
+/* ---- one scale for all rows ------------------------------------------------------------------------------
+ *
+ * Codes of rows that have one scale (ops.h, matrix.row_scale), and what they lose: also for products that
+ * leave such codes. */
+
+/* NaN becomes 0, and what is too large for an integer the largest: so the instruction converts. */
+DEV u32 fixed_code(const gpu_int8_fixed &f, float x) {
+    return (u32)min(max(__float2int_rn(__fmul_rn(x, f.inverse)), -127), 127) & 255;
+}
+/* Codes of a pair of bf16. */
+DEV u32 fixed_codes(const gpu_int8_fixed &f, u32 pair) {
+    return fixed_code(f, low_of(pair)) | fixed_code(f, high_of(pair)) << 8;
+}
+
+/* To the session's counters, of row r; a row is counted by the first that finds it without this layer's
+ * mark. */
+DEV void count_lost(const gpu_int8_fixed &f, int r, u32 clipped, u32 not_finite) {
+    if (!f.counts) return;
+    if (not_finite) atomicAdd(f.counts + 2, not_finite);
+    if (!clipped) return;
+    atomicAdd(f.counts, clipped);
+    if (atomicExch(f.counts + GPU_INT8_COUNTS + r, f.mark) != f.mark) atomicAdd(f.counts + 1, 1u);
+}
+
+/* The larger magnitude of a pair of bf16, twice: what is below the upper half of a word decides nothing. */
+DEV u32 top_of(u32 pair) { return max(pair << 1, pair << 17); }
+/* 1: one of the pairs whose top this is has no code of its own. */
+DEV int loses(const gpu_int8_fixed &f, u32 top) { return top >= f.limit << 1; }
+
+/* What a pair of bf16 of row r loses. */
+DEV void count_pair(const gpu_int8_fixed &f, int r, u32 pair) {
+    const u32 low = pair << 16 & 0x7fffffffu, high = pair & 0x7fff0000u, none = 0x7f800000u;
+    count_lost(f, r, (low >= f.limit && low < none) + (high >= f.limit && high < none),
+               (low >= none) + (high >= none));
+}
+
+/* Elements 8·unit … 8·unit + 7 of a row, zeros behind its end. */
+DEV void load_unit(const gpu_norm &p, size_t from, int unit, float (&x)[8]) {
+    if (!p.f32 && p.k % 8 == 0) {
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (unit * 8 < p.k) v = __ldcg((const uint4 *)((const u16 *)p.x + from) + unit);
+        unpack(x, v);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        x[j] = unit * 8 + j < p.k ? load_act(p.x, p.f32, from + unit * 8 + j) : 0;
+}
+
+KERNEL(THREADS) int8_rows_fixed(const __grid_constant__ gpu_int8_fixed_rows all) {
+    const gpu_int8_rows &a = all.rows;
+    const gpu_norm &p = a.norm;
+    const int r = blockIdx.x;
+    start_next();
+    wait_before();
+    if (r >= *p.count) return;
+    const size_t from = (size_t)row_of(p.from, r) * p.k;
+    u32 clipped = 0, not_finite = 0;
+    if (!threadIdx.x) a.scales[r] = all.fixed.scale;
+    for (int unit = threadIdx.x; unit * 8 < a.pitch; unit += THREADS) {
+        u32 word[2] = {};
+        float x[8];
+        load_unit(p, from, unit, x);
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            const int finite = magnitude(x[j]) < 0x7f800000u;
+            word[j / 4] |= fixed_code(all.fixed, x[j]) << j % 4 * 8;
+            not_finite += !finite;
+            clipped += finite && fabsf(__fmul_rn(x[j], all.fixed.inverse)) >= 127.5f;
+        }
+        *(uint2 *)((char *)p.out + (size_t)r * a.pitch + unit * 8) = make_uint2(word[0], word[1]);
+    }
+    count_lost(all.fixed, r, clipped, not_finite);
 }
 
 #endif
