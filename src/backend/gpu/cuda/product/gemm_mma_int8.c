@@ -1,7 +1,5 @@
 /* gemm_mma_int8.cu: products of 8-bit integers on any tensor core, behind a kernel that makes rows into them
  * and takes the norm, where there is one. */
-#include <string.h>
-
 #include "backend/gpu/cuda/product/gemm_mma.h"
 #include "backend/gpu/cuda/product/int8_rows.h"
 
@@ -45,17 +43,12 @@ static gemm_numbers int8_of(const gpu_device *device) {
     return (gemm_numbers){kernels, TILES, SMALL, JOIN, gpu_multiprocessor_int8_tops(device), 1315.0 / 132};
 }
 
-/* Hopper's own kernels leave no codes, and numbers from them are quicker than codes from these. */
-static int can_leave(const gpu_device *device, const gpu_task *task) {
-    return !(task->leaves.scale > 0) || !strcmp(gpu_path(device), "portable");
-}
-
 static void gemm_mma_int8_list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_linear *p = &task->product;
     const gemm_numbers int8 = int8_of(device);
     if (task->kind == GPU_PACK && task->pack.int8)
         gpu_choices_add(to, (gpu_choice){.rank = RANK_SIMT, .kernel = PACK});
-    if (task->kind != GPU_PRODUCT || !cuda_int8_product(p) || !can_leave(device, task)) return;
+    if (task->kind != GPU_PRODUCT || !cuda_int8_product(p)) return;
     gemm_mma_add(device, &int8, task, gemm_mma_usual(device, &int8, task->rows, p),
                  (gpu_choice){.rank = RANK_GEMM_MMA}, to);
 }

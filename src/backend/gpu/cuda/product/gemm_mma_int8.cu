@@ -2,7 +2,7 @@
  * with a scale each (int8_rows.cuh), then multiplied as gemm_mma.cuh says. Sums are exact.
  *
  *   …_coded           the same of a gated product whose outputs are codes with one scale for all rows, for
- *                     the product after it (int8_rows.cuh)
+ *                     the product after it (scales.cuh)
  *   pack_raw_int8     row-major codes of weights into the layout of args.h. A thread 16 bytes
  *
  *   legal    weights INT8X8; rows of any type and map, any epilogue

@@ -17,6 +17,7 @@
 #include "backend/gpu/cuda/bounds.cuh"
 #include "backend/gpu/cuda/common.cuh"
 #include "int8.h"
+#include "scales.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32, WIDE = 8 };
 
@@ -189,41 +190,7 @@ KERNEL(THREADS) int8_rows(const __grid_constant__ gpu_int8_rows a) {
     for (int i = tid; i < a.pitch; i += THREADS) out[i] = (char)code_of(normed(p, row, i), s.inverse);
 }
 
-/* ---- one scale for all rows ------------------------------------------------------------------------------
- *
- * Codes of rows that have one scale (ops.h, matrix.row_scale), and what they lose: also for products that
- * leave such codes. */
-
-/* NaN becomes 0, and what is too large for an integer the largest: so the instruction converts. */
-DEV u32 fixed_code(const gpu_int8_fixed &f, float x) {
-    return (u32)min(max(__float2int_rn(__fmul_rn(x, f.inverse)), -127), 127) & 255;
-}
-/* Codes of a pair of bf16. */
-DEV u32 fixed_codes(const gpu_int8_fixed &f, u32 pair) {
-    return fixed_code(f, low_of(pair)) | fixed_code(f, high_of(pair)) << 8;
-}
-
-/* To the session's counters, of row r; a row is counted by the first that finds it without this layer's
- * mark. */
-DEV void count_lost(const gpu_int8_fixed &f, int r, u32 clipped, u32 not_finite) {
-    if (!f.counts) return;
-    if (not_finite) atomicAdd(f.counts + 2, not_finite);
-    if (!clipped) return;
-    atomicAdd(f.counts, clipped);
-    if (atomicExch(f.counts + GPU_INT8_COUNTS + r, f.mark) != f.mark) atomicAdd(f.counts + 1, 1u);
-}
-
-/* The larger magnitude of a pair of bf16, twice: what is below the upper half of a word decides nothing. */
-DEV u32 top_of(u32 pair) { return max(pair << 1, pair << 17); }
-/* 1: one of the pairs whose top this is has no code of its own. */
-DEV int loses(const gpu_int8_fixed &f, u32 top) { return top >= f.limit << 1; }
-
-/* What a pair of bf16 of row r loses. */
-DEV void count_pair(const gpu_int8_fixed &f, int r, u32 pair) {
-    const u32 low = pair << 16 & 0x7fffffffu, high = pair & 0x7fff0000u, none = 0x7f800000u;
-    count_lost(f, r, (low >= f.limit && low < none) + (high >= f.limit && high < none),
-               (low >= none) + (high >= none));
-}
+/* ---- one scale for all rows ---------------------------------------------------------------------------- */
 
 /* Elements 8·unit … 8·unit + 7 of a row, zeros behind its end. */
 DEV void load_unit(const gpu_norm &p, size_t from, int unit, float (&x)[8]) {
