@@ -195,6 +195,7 @@ static openpi_status try_open(const char *formats, const float *row_scales, open
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     const engine_more more = {.measured.row_scales = {row_scales, row_scales}};
     must(openpi_synthetic_parse("odd:pi0", &synthetic, &error));
+    synthetic.dims.depth = 4;    /* three layers with scales                                               */
     options.synthetic = &synthetic;
     options.formats = formats;
     options.threads = 2;
