@@ -126,6 +126,7 @@ static inline uint64_t arrivals(const uint64_t *count) { return *count; }
 static inline void await_arrivals(const uint64_t *count, uint64_t target, EMU_HERE) {
     emu_await(count, target, file, line);
 }
+static inline void compute_again(int &) {}
 
 /* ---- instructions.cuh ---------------------------------------------------------------------------------- */
 

@@ -24,4 +24,7 @@ DEV void await_arrivals(const u64 *count, u64 target) {
 #endif
 }
 
+/* What follows from x is computed again after this, not kept in registers. */
+DEV void compute_again(int &x) { asm volatile("" : "+r"(x)); }
+
 #endif

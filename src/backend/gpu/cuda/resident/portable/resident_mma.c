@@ -24,7 +24,10 @@ static const ring rings[] = {
 enum {
     RINGS = sizeof rings / sizeof *rings,
     RESIDENT_MMA_LEAST = 58,               /* multiprocessors from which on it was measured to win          */
-    PARTS_BYTES = RESIDENT_MMA_TILES * RESIDENT_MMA_QUERIES * RESIDENT_MMA_PART * (int)sizeof(float)
+    PARTS_BYTES = RESIDENT_MMA_TILES * RESIDENT_MMA_QUERIES * RESIDENT_MMA_PART * (int)sizeof(float),
+    X_BYTES = RESIDENT_MMA_ROWS * RESIDENT_MMA_WIDTH * (int)sizeof(bf16),
+    ATTENDED_BYTES = RESIDENT_MMA_ROWS * RESIDENT_MMA_ATTENDED * (int)sizeof(bf16),
+    HIDDEN_BYTES = RESIDENT_MMA_ROWS * RESIDENT_MMA_HIDDEN * (int)sizeof(bf16)
 };
 
 static size_t shared_of(const ring *r) {
@@ -116,6 +119,9 @@ static void fill_product(gpu_issue *issue, gpu_resident_mma *p, const gpu_linear
     p->tiles = ceil_div(e->capacity, KEY_TILE);
     p->parts = gpu_work_take(issue, (size_t)p->tiles * RESIDENT_MMA_QUERIES * RESIDENT_MMA_PART *
                                         sizeof *p->parts);
+    p->x_pieces = gpu_work_take(issue, X_BYTES);
+    p->attended = gpu_work_take(issue, ATTENDED_BYTES);
+    p->hidden_rows = gpu_work_take(issue, HIDDEN_BYTES);
 }
 
 static void fill_mma_layer(resident_mma_layer *to, const op *ops) {
@@ -145,8 +151,6 @@ static void fill_layers(gpu_issue *issue, gpu_resident_mma *p, const op_block *b
     p->sizes[RESIDENT_MMA_DOWN] = size_of(&down, 1);
     p->keys = a->rows.keys;
     p->scale = a->scale;
-    p->attended = a->out;
-    p->hidden_rows = ops[LAYER_UP].norm_linear.out;
     p->cache_bytes = (int64_t)block->cache_bytes;
     for (int i = 0; i < block->layers; i++) fill_mma_layer(&p->layers[i], block_layer(block, i));
 }
@@ -217,7 +221,7 @@ const gpu_family gpu_family_resident_mma = {
     .launch = resident_mma_launch,
     .take_block = resident_mma_take,
     .take_switches = 1u << SWITCH_PERSISTENT_DENOISE,
-    .take_bytes = PARTS_BYTES,
+    .take_bytes = PARTS_BYTES + X_BYTES + ATTENDED_BYTES + HIDDEN_BYTES,
     .whole_device = 1,
     .open = resident_mma_open,
     .close = resident_mma_close,

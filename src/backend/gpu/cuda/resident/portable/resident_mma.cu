@@ -18,9 +18,11 @@
  *             It reads nothing from the ring but what it has copied itself: no barrier. Up to 4 units are
  *             multiplied before the warps' sums meet; then 64 threads finish each
  *   scores    by attention.cuh's functions, four of the warps; the values lie where the keys were
+ *   rows      what all blocks read of each other lies in pieces of 32 columns; x as it is in memory, too
  *   blocks    256 threads; grid = multiprocessors, cooperative
  *   shared    [8 warps][R][h][32 lanes][16 bytes] of W; queries, keys or values, weights of keys, maxima
- *             (over these the sums of products: [8 warps][16 rows][PITCH]); squares of rows
+ *             (over these the sums of products: [8 warps][16 rows][PITCH]); what each warp has of the
+ *             products; squares of rows
  *   early     before wait_before(): the first R atoms of each warp
  *
  * resident_mma.c checks what is legal and launches. */
@@ -40,36 +42,64 @@ static_assert(WARPS * ROWS * PITCH * 4 <= RESIDENT_MMA_TILE, "sums lie over atte
 
 /* ---- the order of weights ------------------------------------------------------------------------------ */
 
-/* Where a warp is in its stream: the next atom, how many are left of its unit, bytes to the one after it. The
- * atoms of a block of 64 k lie a group apart; `step` and `steps - step` take turns. */
+/* What a warp has of a product, the same in each layer: where its first atom is, atoms of a unit, units,
+ * bytes from an atom to the next one and to the one after it, from behind a unit to the next. The atoms of a
+ * block of 64 k lie a group apart; `step` and `steps - step` take turns. */
+typedef struct weight_share {
+    int first, atoms, units, step, steps, jump;
+} weight_share;
+static_assert(WARPS * RESIDENT_MMA_PRODUCTS * sizeof(weight_share) == RESIDENT_MMA_SHARES, "their memory");
+
+/* Where a warp is in its stream: the next atom, how many are left of its unit and units of the product. */
 typedef struct weight_stream {
     const char *from;                      /* the lane's 16 bytes of the atom's first half                  */
-    int left, step, steps;
-    int layer, product, unit;
+    int left, units, step, steps;
+    int place;                             /* layer · RESIDENT_MMA_PRODUCTS + product                       */
     u32 ring, put, take;                   /* the lane's part: where the ring begins, its next slots        */
 } weight_stream;
 
-/* On to the first unit, from s.unit on, of which the warp has an atom. At the end the warp's last atom again
- * and again, which is not multiplied: so push() has nothing to ask. (One atom for all warps of the card took
- * 160 us at the end of a launch: they queue for one line of the second-level cache.) */
-DEV void begin_unit(const gpu_resident_mma &p, weight_stream &s, int warp, int lane) {
+/* The warp's, [product]. */
+template <int R> DEV weight_share *shares_of(int warp) {
+    extern __shared__ __align__(1024) char memory[];
+    char *const all = memory + R * RESIDENT_MMA_SLOT + RESIDENT_MMA_TILE;
+    return (weight_share *)all + warp * RESIDENT_MMA_PRODUCTS;
+}
+
+template <int R> DEV const weight_share *share_at(const weight_stream &s, int warp) {
+    return shares_of<R>(warp) + (u32)s.place % RESIDENT_MMA_PRODUCTS;
+}
+
+DEV weight_share share_of(const resident_mma_size &m, int warp) {
+    const int blocks = (m.blocks - warp + WARPS - 1) / WARPS, unit = m.groups * m.blocks * GPU_ATOM_BYTES,
+              step = (m.groups == 1 ? WARPS : m.blocks) * GPU_ATOM_BYTES,
+              steps = (m.groups == 1 ? 2 * WARPS : WARPS) * GPU_ATOM_BYTES,
+              units = warp < m.blocks ? (m.units - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x : 0;
+    return {(int)blockIdx.x * unit + warp * GPU_ATOM_BYTES, blocks * m.groups, max(units, 0), step, steps,
+            (int)gridDim.x * unit - blocks * WARPS * GPU_ATOM_BYTES};
+}
+
+/* On to the first unit of the next product of which the warp has an atom. At the end the warp's last atom
+ * again and again, which is not multiplied: so push() has nothing to ask. (One atom for all warps of the card
+ * took 160 us at the end of a launch: they queue for one line of the second-level cache.) */
+template <int R>
+DEV void begin_product(const gpu_resident_mma &p, weight_stream &s, int warp, int lane) {
     const int g = lane >> 2, t = lane & 3;
-    while (s.unit >= p.sizes[s.product].units || warp >= p.sizes[s.product].blocks) {
-        s.unit = blockIdx.x;
-        if (++s.product == RESIDENT_MMA_PRODUCTS || p.stop_early) s.product = 0, s.layer++;
-        if (s.layer == p.depth) {
+    const weight_share *share;
+    do {
+        s.place += p.stop_early ? RESIDENT_MMA_PRODUCTS : 1;
+        if (s.place == p.depth * RESIDENT_MMA_PRODUCTS) {
             s.from = s.from ? s.from - (s.steps - s.step) : (const char *)p.layers[0].weights[0];
             s.step = s.steps = 0;
             s.left = INT_MAX;
             return;
         }
-    }
-    const resident_mma_size m = p.sizes[s.product];
-    s.from = (const char *)p.layers[s.layer].weights[s.product] +
-             ((size_t)s.unit * m.groups * m.blocks + warp) * GPU_ATOM_BYTES + g * 128 + ((t ^ (g & 3)) << 4);
-    s.left = (m.blocks - warp + WARPS - 1) / WARPS * m.groups;
-    s.step = (m.groups == 1 ? WARPS : m.blocks) * GPU_ATOM_BYTES;
-    s.steps = (m.groups == 1 ? 2 * WARPS : WARPS) * GPU_ATOM_BYTES;
+        share = share_at<R>(s, warp);
+    } while (!share->units);
+    const weight_share w = *share;
+    const u32 layer = (u32)s.place / RESIDENT_MMA_PRODUCTS, product = (u32)s.place % RESIDENT_MMA_PRODUCTS;
+    s.from = (const char *)p.layers[layer].weights[product] + w.first + g * 128 + ((t ^ (g & 3)) << 4);
+    s.left = w.atoms, s.units = w.units;
+    s.step = w.step, s.steps = w.steps;
 }
 
 /* Asks for the next atom, a group of copies. As in few_mma the swizzle exchanges the halves of columns 4 … 7:
@@ -82,16 +112,23 @@ template <int R> DEV void push(const gpu_resident_mma &p, weight_stream &s, int 
     s.from += s.step;
     s.step = s.steps - s.step;
     if (__builtin_expect(!--s.left, 0)) {
-        s.unit += gridDim.x;
-        begin_unit(p, s, warp, lane);
+        if (--s.units) {
+            s.left = share_at<R>(s, warp)->atoms;
+            s.from += share_at<R>(s, warp)->jump;
+        } else {
+            begin_product<R>(p, s, warp, lane);
+        }
     }
 }
 
 template <int R>
 DEV weight_stream begin_stream(const gpu_resident_mma &p, u32 memory, int warp, int lane) {
     const u32 ring = memory + warp * (R * 1024) + lane * 16;
-    weight_stream s = {NULL, 0, 0, 0, 0, 0, (int)blockIdx.x, ring, ring + ((lane & 16) << 5), ring};
-    begin_unit(p, s, warp, lane);
+    if (lane < RESIDENT_MMA_PRODUCTS) shares_of<R>(warp)[lane] = share_of(p.sizes[lane], warp);
+    __syncwarp();
+    const int before = p.stop_early ? -RESIDENT_MMA_PRODUCTS : -1;
+    weight_stream s = {NULL, 0, 0, 0, 0, before, ring, ring + ((lane & 16) << 5), ring};
+    begin_product<R>(p, s, warp, lane);
 #pragma unroll 1
     for (int i = 0; i < R; i++) push<R>(p, s, warp, lane);
     return s;
@@ -121,6 +158,15 @@ DEV void await_others(const meeting &m, int tid) {
     __syncthreads();
 }
 
+/* ---- rows that blocks send each other ------------------------------------------------------------------ */
+
+/* PIECE numbers of each of the 16 rows follow one another: what a warp asks for at once is whole lines of the
+ * second-level cache. All blocks ask for all of x at once, and by halves of lines that took twice as long. */
+enum { PIECE = 32 };
+
+/* The place of row r's number k. */
+DEV int piece_at(int r, int k) { return (k / PIECE * ROWS + r) * PIECE + k % PIECE; }
+
 /* ---- a product ----------------------------------------------------------------------------------------- */
 
 /* What a thread is, and where its block's shared memory is. */
@@ -130,11 +176,15 @@ typedef struct resident_thread {
     char *beside;                          /* after the ring                                                */
 } resident_thread;
 
-DEV float *squares_of(const resident_thread &me) { return (float *)(me.beside + RESIDENT_MMA_TILE); }
+DEV float *squares_of(const resident_thread &me) {
+    return (float *)(me.beside + RESIDENT_MMA_TILE + RESIDENT_MMA_SHARES);
+}
+
 
 typedef struct resident_product {
     const void *x;
-    int ldx;
+    int ldx, row_step, piece_step;         /* x's columns; from a row, from PIECE columns to the next       */
+    u16 *pieces;                           /* where the result goes, but for qkv                            */
     const float *norm_weight, *norm_bias;  /* qkv and gate_up; the bias may be NULL                         */
     float eps;
     gpu_epilogue epilogue;
@@ -148,19 +198,18 @@ DEV int resident_k(int i, int h, const resident_thread &me) {
  * Beyond k, where W is zero or not there, the row's first numbers. */
 template <int P, int WHOLE>
 DEV void ask_for_rows(uint4 (&x)[P][2][2], const resident_product &w, const resident_thread &me) {
-    const u16 *row[2];
+    u32 row[2];
 #pragma unroll
-    for (int r = 0; r < 2; r++)
-        row[r] = (const u16 *)w.x + (size_t)min((me.lane >> 2) + 8 * r, me.rows - 1) * w.ldx;
+    for (int r = 0; r < 2; r++) row[r] = min((me.lane >> 2) + 8 * r, me.rows - 1) * w.row_step;
 #pragma unroll
     for (int i = 0; i < P; i++) {
 #pragma unroll
         for (int r = 0; r < 2; r++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const u16 *from = row[r] + resident_k(0, 0, me) + (i * WARPS * GPU_ATOM_K + h * 32);
-                if (!WHOLE && resident_k(i, h, me) >= w.ldx) from = row[r];
-                x[i][r][h] = __ldcg((const uint4 *)from);
+                const u32 at = (me.warp * 2 + i * WARPS * 2 + h) * w.piece_step + (me.lane & 3) * 8;
+                const int there = WHOLE || resident_k(i, h, me) < w.ldx;
+                x[i][r][h] = __ldcg((const uint4 *)((const u16 *)w.x + (there ? row[r] + at : row[r])));
             }
         __syncwarp();                      /* no load moves: to another block's, or to where it is used     */
     }
@@ -223,7 +272,7 @@ template <int P> DEV void keep_rows(fragments<P> &a, const uint4 (&x)[P][2][2]) 
 }
 
 /* RMS norm of x; the sums of squares meet in shared memory. */
-template <int P>
+template <int P, int KNOWN>
 DEV void norm_rows(fragments<P> &a, const uint4 (&x)[P][2][2], const resident_product &w,
                    const norm_numbers<P> &numbers, const resident_thread &me) {
     const int g = me.lane >> 2, t = me.lane & 3;
@@ -245,14 +294,16 @@ DEV void norm_rows(fragments<P> &a, const uint4 (&x)[P][2][2], const resident_pr
         const float4 s = *(const float4 *)(squares_of(me) + (g + 8 * r) * WARPS),
                      z = *(const float4 *)(squares_of(me) + (g + 8 * r) * WARPS + 4);
         const float factor = rsqrtf((s.x + s.y + s.z + s.w + z.x + z.y + z.z + z.w) / w.ldx + w.eps);
-        const int known = known_at(w.epilogue.known, g + 8 * r, g + 8 * r < me.rows);
+        const int known = KNOWN ? known_at(w.epilogue.known, g + 8 * r, g + 8 * r < me.rows) : 0;
 #pragma unroll
         for (int i = 0; i < P * 2; i++) {
-            const int k = resident_k(i / 2, i % 2, me), at = k + known;
             uint4 v = x[i / 2][r][i % 2];
             few_affine m = affine_of<P>(numbers, i);
-            if (known && k < w.ldx)
+            if (KNOWN) {
+                __syncwarp();              /* one after another: registers                                  */
+                const int k = resident_k(i / 2, i % 2, me), at = known + (k < w.ldx ? k : 0);
                 m = few_affine_at(w.norm_weight + at, w.norm_bias ? w.norm_bias + at : NULL);
+            }
             few_scale(v, factor, m);
             set_fragments(a, i / 2, i % 2, r, v);
         }
@@ -322,7 +373,14 @@ DEV void finish_unit(const resident_product &w, const float *parts, const unit_f
             b.x += one.x, b.y += one.y;
         }
     }
-    complete<KIND>(w.epilogue, u.f, u.before, a.x, a.y, b.x, b.y);
+    if (KIND == GPU_EPILOGUE_QKV) {
+        complete<KIND>(w.epilogue, u.f, u.before, a.x, a.y, b.x, b.y);
+        return;
+    }
+    const u32 pair = KIND == GPU_EPILOGUE_GATED ? pack_bf16(gelu(a.x) * b.x, gelu(a.y) * b.y)
+                                                : residual_pair(u.f, u.before, a.x, a.y);
+    if (KIND == GPU_EPILOGUE_RESIDUAL) *(u32 *)((u16 *)w.epilogue.out + u.f.at) = pair;
+    *(u32 *)(w.pieces + piece_at(r, (int)u.f.at - r * w.epilogue.n)) = pair;
 }
 
 /* All of the block's units of a product, UNITS at a time; a warp has at most P blocks of 64 k. What does not
@@ -342,7 +400,8 @@ DEV void multiply(const gpu_resident_mma &p, const resident_product &w, const re
     if (!has_units) return;
     load_rows<P>(x, w, me);
     if (KIND == GPU_EPILOGUE_RESIDUAL) keep_rows<P>(a, x);
-    else norm_rows<P>(a, x, w, numbers, me);
+    else if (w.epilogue.known.rows) norm_rows<P, 1>(a, x, w, numbers, me);
+    else norm_rows<P, 0>(a, x, w, numbers, me);
     for (int first = blockIdx.x;;) {
 #pragma unroll 1
         for (int i = 0, unit = first; i < UNITS && unit < m.units; i++, unit += gridDim.x) {
@@ -470,8 +529,11 @@ DEV void attend_tiles(const gpu_resident_mma &p, int layer, const resident_threa
 #pragma unroll 1
     for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
         const int first = unit % groups * ROWS, tile = unit / groups;
-        attend_tile(p, layer, first, tile, me);
-        store_totals(p, first, tile, me);
+        resident_thread one = me;
+        compute_again(one.tid);
+        one.lane = one.tid & 31, one.warp = one.tid >> 5;
+        attend_tile(p, layer, first, tile, one);
+        store_totals(p, first, tile, one);
     }
 }
 
@@ -488,35 +550,33 @@ DEV void ask_for_tiles(const gpu_resident_mma &p, int layer, const resident_thre
     }
 }
 
-/* A query's tiles: 64 threads, 4 dims each. */
+/* A query's tiles: 128 threads, 2 dims each. */
 DEV void join_tiles(const gpu_resident_mma &p, const resident_thread &me) {
-    const int tiles = tiles_of(me.seen), i = (me.tid & 63) * 4;
-    for (int f = blockIdx.x + gridDim.x * (me.tid >> 6); f < me.rows * p.heads; f += gridDim.x * 4) {
-        float2 stats = make_float2(-INFINITY, 0);
+    const int tiles = tiles_of(me.seen), i = (me.tid & 127) * 2;
+    for (int f = blockIdx.x + gridDim.x * (me.tid >> 7); f < me.rows * p.heads; f += gridDim.x * 2) {
+        float2 stats = make_float2(-INFINITY, 0), out = make_float2(0, 0);
         if (me.lane < tiles) stats = __ldcg((const float2 *)stats_at(p, me.lane, f));
-        float4 out = make_float4(0, 0, 0, 0);
         float top = 0, weight = 0;
         for (int first = 0; first < tiles; first += TOGETHER) {
-            float4 part[TOGETHER];
+            float2 part[TOGETHER];
 #pragma unroll
             for (int s = 0; s < TOGETHER; s++)
-                part[s] = __ldcg((const float4 *)(sums_at(p, min(first + s, tiles - 1), f) + i));
+                part[s] = __ldcg((const float2 *)(sums_at(p, min(first + s, tiles - 1), f) + i));
             __syncwarp();                  /* no load moves to where it is used                             */
             if (!first) {
                 top = warp_max(stats.x);
                 weight = exp2_fast(stats.x - top);
             }
 #pragma unroll
-            for (int s = 0; s < TOGETHER; s++) {
+            for (int s = 0; s < TOGETHER; s++) {           /* beyond the tiles the weight is 0              */
                 const float w = __shfl_sync(0xffffffffu, weight, (first + s) & 31);
-                if (first + s >= tiles) break;
                 out.x += part[s].x * w, out.y += part[s].y * w;
-                out.z += part[s].z * w, out.w += part[s].w * w;
             }
         }
         const float factor = 1 / warp_sum(stats.y * weight);
-        *(uint2 *)((u16 *)p.attended + (size_t)f * DIM + i) =
-            make_uint2(pack_bf16(out.x * factor, out.y * factor), pack_bf16(out.z * factor, out.w * factor));
+        const int row = f / p.heads;
+        *(u32 *)((u16 *)p.attended + piece_at(row, (f - row * p.heads) * DIM + i)) =
+            pack_bf16(out.x * factor, out.y * factor);
     }
 }
 
@@ -524,8 +584,9 @@ DEV void join_tiles(const gpu_resident_mma &p, const resident_thread &me) {
 
 DEV resident_product qkv_of(const gpu_resident_mma &p, int layer) {
     const resident_mma_layer &l = p.layers[layer];
-    resident_product w = {p.x, p.width, l.scale_in, l.shift_in, p.eps, {}};
+    resident_product w = {p.x, p.width, p.width, PIECE, NULL, l.scale_in, l.shift_in, p.eps, {}};
     gpu_epilogue &e = w.epilogue;
+    if (layer) w.x = p.x_pieces, w.row_step = PIECE, w.piece_step = ROWS * PIECE;
     e.known = p.known;
     e.out = p.q;
     e.rope = p.rope;
@@ -536,20 +597,23 @@ DEV resident_product qkv_of(const gpu_resident_mma &p, int layer) {
     return w;
 }
 
-DEV resident_product gate_up_of(const gpu_resident_mma &p, int layer) {
-    const resident_mma_layer &l = p.layers[layer];
-    resident_product w = {p.x, p.width, l.scale_post, l.shift_post, p.eps, {}};
+/* Its rows are in pieces. */
+DEV resident_product product_of(const void *x, int ldx, void *to, const gpu_resident_mma &p, int n) {
+    resident_product w = {x, ldx, PIECE, ROWS * PIECE, (u16 *)to, NULL, NULL, p.eps, {}};
     w.epilogue.known = p.known;
-    w.epilogue.n = p.hidden;
-    w.epilogue.out = p.hidden_rows;
+    w.epilogue.n = n;
+    return w;
+}
+
+DEV resident_product gate_up_of(const gpu_resident_mma &p, const resident_mma_layer &l) {
+    resident_product w = product_of(p.x_pieces, p.width, p.hidden_rows, p, p.hidden);
+    w.norm_weight = l.scale_post, w.norm_bias = l.shift_post;
     return w;
 }
 
 DEV resident_product residual_of(const gpu_resident_mma &p, const void *x, int ldx, const float *gate) {
-    resident_product w = {x, ldx, NULL, NULL, 0, {}};
-    w.epilogue.known = p.known;
+    resident_product w = product_of(x, ldx, p.x_pieces, p, p.width);
     w.epilogue.gate = gate;
-    w.epilogue.n = p.width;
     w.epilogue.out = p.x;
     return w;
 }
@@ -571,6 +635,8 @@ template <int R> DEV void resident(const gpu_resident_mma &p) {
 #pragma unroll 1
     for (int layer = 0; layer < p.depth && me.rows > 0; layer++) {
         const resident_mma_layer &l = p.layers[layer];
+        compute_again(me.tid);             /* what follows from it would fill the registers                 */
+        me.lane = me.tid & 31, me.warp = me.tid >> 5;
         multiply<R, GPU_EPILOGUE_QKV, WIDE>(p, qkv_of(p, layer), p.sizes[RESIDENT_MMA_QKV], s,
                                             all, layer > 0, me);
         if (p.stop_early) break;
@@ -583,7 +649,7 @@ template <int R> DEV void resident(const gpu_resident_mma &p) {
         join_tiles(p, me);
         multiply<R, GPU_EPILOGUE_RESIDUAL, O>(p, residual_of(p, p.attended, p.heads * DIM, l.gate_in),
                                               p.sizes[RESIDENT_MMA_O], s, all, 1, me);
-        multiply<R, GPU_EPILOGUE_GATED, WIDE>(p, gate_up_of(p, layer), p.sizes[RESIDENT_MMA_GATE_UP], s,
+        multiply<R, GPU_EPILOGUE_GATED, WIDE>(p, gate_up_of(p, l), p.sizes[RESIDENT_MMA_GATE_UP], s,
                                               all, 1, me);
         multiply<R, GPU_EPILOGUE_RESIDUAL, DOWN>(p, residual_of(p, p.hidden_rows, p.hidden, l.gate_post),
                                                  p.sizes[RESIDENT_MMA_DOWN], s, all, 1, me);

@@ -19,10 +19,11 @@ enum {
     RESIDENT_MMA_THREADS = 256,
 
     /* Shared memory: a ring for each warp; queries, 64 keys or values, weights of keys and maxima, over which
-     * sums of products lie; squares of rows. */
+     * sums of products lie; what each warp has of the products; squares of rows. */
     RESIDENT_MMA_SLOT = 8 * 1024,          /* an atom for each warp                                         */
     RESIDENT_MMA_TILE = (16 + 64) * 512 + 16 * (128 + 32),
-    RESIDENT_MMA_BESIDE = RESIDENT_MMA_TILE + 16 * 8 * 4,
+    RESIDENT_MMA_SHARES = 8 * 4 * 24,      /* what each warp has of each product                            */
+    RESIDENT_MMA_BESIDE = RESIDENT_MMA_TILE + RESIDENT_MMA_SHARES + 16 * 8 * 4,
 
     /* What a tile of keys leaves of each query: maximum, sum of weights, sums of values. */
     RESIDENT_MMA_PART = 2 + RESIDENT_MMA_HEAD,
@@ -57,7 +58,8 @@ typedef struct gpu_resident_mma {
     const int32_t *count, *sample, *position, *keys;       /* [1]; one a row                                */
     gpu_known known;
     const float *rope;
-    void *x, *q, *attended, *hidden_rows;  /* bf16 [rows][width], [rows][heads·256] twice, [rows][hidden]   */
+    void *x, *q;                           /* bf16 [rows][width], [rows][heads·256]                         */
+    void *x_pieces, *attended, *hidden_rows;               /* bf16 [columns / 32][16 rows][32]              */
     void *k, *v;                           /* bf16 [places][256] of the first layer                         */
     int64_t cache_bytes;                   /* from a layer to the next one                                  */
     int capacity;                          /* places of a sample                                            */
