@@ -83,6 +83,7 @@ void engine_change_free(engine_change *change);
 typedef struct kept_prefix {
     int batch, chunks;                   /* batch 0: there is none                                         */
     uint64_t version;                    /* which weights it was computed with                             */
+    plan_kind kind;                      /* the plan that has computed it                                  */
     int has_state;                       /* 1: the state token's K and V are there, too                    */
     openpi_pixels pixels;
     uint8_t mask[OPENPI_MAX_BATCH][OPENPI_CAMERAS];

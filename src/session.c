@@ -72,6 +72,7 @@ static int most_known(const openpi_engine *engine, const openpi_session_options 
 /* 1: the session's options ask for such a plan beside the ordinary one. */
 static int is_wanted(const openpi_session *s, const plan_shape *shape, int kind) {
     if (kind == PLAN_PREFIX || kind == PLAN_DENOISE) return s->options.parts;
+    if (kind == PLAN_PREFIX_ONE) return s->options.parts && shape->batch > 1;
     if (kind == PLAN_TIMED) return s->options.times > 0;
     return kind == PLAN_GUIDED ? s->options.rtc : kind == PLAN_TRAINED && shape->known;
 }

@@ -313,12 +313,18 @@ static openpi_status run_plan(openpi_session *s, plan *plan, call_kinds *kinds, 
 
 /* ---- the prefix that is kept ------------------------------------------------------------------------ */
 
-/* All of it but tokens and pictures, which are in the inputs. */
-static void keep_prefix(openpi_session *s, const given_call *call) {
+/* Which plan computes the call's prefix alone: one sample is computed as in a session of one. */
+static plan_kind prefix_kind(const openpi_session *s, const given_call *call) {
+    return call->batch == 1 && s->more_plans[PLAN_PREFIX_ONE] ? PLAN_PREFIX_ONE : PLAN_PREFIX;
+}
+
+/* All of it but tokens and pictures, which are in the inputs. kind: the plan that has computed it. */
+static void keep_prefix(openpi_session *s, const given_call *call, plan_kind kind) {
     kept_prefix *kept = &s->kept;
     *kept = (kept_prefix){.batch = call->batch,
                           .chunks = call->chunks,
                           .version = s->engine->version,
+                          .kind = kind,
                           .pixels = s->samples[0].pixels};
     for (int b = 0; b < call->batch; b++) {
         memcpy(kept->mask[b], s->samples[b].image_mask, sizeof kept->mask[b]);
@@ -344,7 +350,7 @@ static int is_kept(const openpi_session *s, const given_call *call) {
     const kept_prefix *kept = &s->kept;
     const int32_t *ids = s->in.tables.ids;
     if (!s->options.parts || s->observer || s->on_run || !plan_on(s->plan, SWITCH_BATCHED_VISION)) return 0;
-    if (kept->version != s->engine->version) return 0;
+    if (kept->version != s->engine->version || kept->kind != prefix_kind(s, call)) return 0;
     if (kept->batch != call->batch || kept->chunks != call->chunks || kept->pixels != s->samples[0].pixels)
         return 0;
     for (int b = 0; b < call->batch; b++) {
@@ -378,14 +384,15 @@ static openpi_status spread_cache(openpi_session *s, openpi_error *error) {
 
 static openpi_status run_prefix(openpi_session *s, const given_call *call, openpi_timing *t, int timed,
                                 openpi_error *error) {
+    const plan_kind kind = prefix_kind(s, call);
     double start = clock_ms();
-    call_copies copies = fill_call(s, s->more_plans[PLAN_PREFIX], call);
+    call_copies copies = fill_call(s, s->more_plans[kind], call);
     t->stage_ms[OPENPI_STAGE_UPLOAD] = clock_ms() - start;
     copies.down = copy_down(s, 0);
     s->kept.batch = 0;
-    TRY(run_plan(s, s->more_plans[PLAN_PREFIX], &s->more_kinds[PLAN_PREFIX], &copies, t, timed, error));
+    TRY(run_plan(s, s->more_plans[kind], &s->more_kinds[kind], &copies, t, timed, error));
     TRY(take_counts(s, error));
-    keep_prefix(s, call);
+    keep_prefix(s, call, kind);
     openpi_status status = spread_cache(s, error);
     if (status != OPENPI_OK) s->kept.batch = 0;
     return status;
@@ -455,7 +462,7 @@ static openpi_status run_whole(openpi_session *s, plan *plan, call_kinds *kinds,
     TRY(run_plan(s, plan, kinds, &copies, t, call->timing != NULL, error));
     TRY(copy_actions(s, call->batch, call->actions, error));
     if (plan->kind != PLAN_ORDINARY) return OPENPI_OK;
-    keep_prefix(s, call);
+    keep_prefix(s, call, PLAN_PREFIX);
     s->kept.has_state = 1;
     return OPENPI_OK;
 }

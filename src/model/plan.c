@@ -35,7 +35,7 @@ op_block *plan_block(plan *plan, block_kind kind, int first, int layers, int row
                         .count = count,
                         .layers = layers,
                         .rows = rows,
-                        .samples = plan->shape.batch,
+                        .samples = plan_samples(plan),
                         .cache_bytes = plan->buffers.cache_layer_bytes,
                         .steps = 1,
                         .step_ops = count};
@@ -102,6 +102,15 @@ static void lay_out_parts(plan *plan, arena *arena, size_t I, size_t P, size_t T
     b->scores = arena_take(arena, larger(of_images, of_caches) * sizeof(float));
 }
 
+/* A device chooses kernels by how many rows there may be. */
+static void keep_rows(const plan *plan, call_tables *t) {
+    row_table *const tables[] = {&t->vision, &t->text, &t->prefix};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        tables[i]->capacity = tables[i]->capacity / plan->shape.batch * plan_samples(plan);
+    for (int c = 0; c < OPENPI_CAMERAS; c++)
+        t->camera[c].capacity = t->camera[c].capacity / plan->shape.batch * plan_samples(plan);
+}
+
 /* `inputs`: NULL, or an arena of their own. */
 static void lay_out(plan *plan, arena *arena, struct arena *inputs) {
     const model *m = plan->model;
@@ -117,6 +126,7 @@ static void lay_out(plan *plan, arena *arena, struct arena *inputs) {
     size_t columns = (size_t)plan_columns(plan);
 
     call_lay_out(&b->in, inputs ? inputs : arena, plan);
+    keep_rows(plan, &b->in.tables);
     b->velocity = arena_take(arena, actions * sizeof(float));
     b->rope = arena_take(arena, (size_t)b->cache_capacity * (size_t)d->head_dim * sizeof(float));
     b->temb = arena_take(arena, columns * width * sizeof(float));
@@ -158,7 +168,7 @@ static void build(plan *plan) {
         plan_vision(plan);
         plan_prefix(plan);
     }
-    if (plan->kind != PLAN_PREFIX) plan_denoise(plan);
+    if (!plan_is_prefix(plan)) plan_denoise(plan);
     plan_schedule(plan);
 }
 

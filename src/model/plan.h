@@ -24,6 +24,7 @@ typedef enum plan_kind {
     PLAN_GUIDED,                 /* a guide op after every Euler step                                      */
     PLAN_TRAINED,                /* rows may be known: they are at time 0, and no step changes their x     */
     PLAN_PREFIX,                 /* the ordinary one's vision and prefix                                   */
+    PLAN_PREFIX_ONE,             /* the same for one sample, in a session of several                       */
     PLAN_DENOISE,                /* the rest of it, over the K and V that are in the cache                 */
     PLAN_TIMED,                  /* one step over them in which every row has a time of its own            */
     PLAN_KINDS
@@ -147,6 +148,13 @@ op_list plan_steps(const plan *plan, int from, int to, op_block cut[OPENPI_MAX_S
 row_set plan_rows(const row_table *table);
 kv_cache plan_cache(const plan *plan, int layer);
 
+/* Whether vision and prefix alone are computed, and of how many samples the rows are at most. */
+static inline int plan_is_prefix(const plan *plan) {
+    return plan->kind == PLAN_PREFIX || plan->kind == PLAN_PREFIX_ONE;
+}
+static inline int plan_samples(const plan *plan) {
+    return plan->kind == PLAN_PREFIX_ONE ? 1 : plan->shape.batch;
+}
 /* 1 where the model has the switch on. */
 static inline int plan_on(const plan *plan, op_switch which) { return !switch_off(plan->model->off, which); }
 /* The pictures of a camera slot, or of a call where all are in one pass. */

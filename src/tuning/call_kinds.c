@@ -44,7 +44,7 @@ static int usual_choice(const call_kinds *kinds, const op *op, int cameras) {
     candidate list[TUNING_CANDIDATES];
     struct op fewer = *op;
     row_set *rows = picture_rows(p, &fewer);
-    if (!rows || p->shape.batch > 1 || cameras == OPENPI_CAMERAS) return 0;
+    if (!rows || plan_samples(p) > 1 || cameras == OPENPI_CAMERAS) return 0;
     rows->capacity -= (OPENPI_CAMERAS - cameras) * OPENPI_IMAGE_TOKENS;
     const int count = backend->candidates(p->model->device, &fewer, list, TUNING_CANDIDATES);
     for (int i = 0; i < count && i < TUNING_CANDIDATES; i++)
@@ -85,7 +85,7 @@ static int find_short_prompt(const plan *p) {
         int m = p->model->tuning->entries[i].key.m;
         if (m > PICTURE_ROWS && m < PICTURE_ROWS + p->shape.max_prompt && m > rows) rows = m;
     }
-    return p->shape.batch == 1 && rows ? rows - PICTURE_ROWS : 0;
+    return plan_samples(p) == 1 && rows ? rows - PICTURE_ROWS : 0;
 }
 
 static openpi_status find_choices(call_kinds *kinds, openpi_error *error) {
@@ -119,7 +119,7 @@ static int equal(const call_kinds *kinds, int a, int b) {
 }
 
 static void find_shared(call_kinds *kinds) {
-    int several = kinds->choices && kinds->plan->shape.batch == 1;
+    int several = kinds->choices && plan_samples(kinds->plan) == 1;
     for (int i = 0; i < CALL_KINDS; i++) {
         int at = 0;
         while (several && at < i && !equal(kinds, order[at], order[i])) at++;
@@ -143,7 +143,7 @@ openpi_status call_kinds_open(call_kinds *kinds, plan *plan, openpi_error *error
 }
 
 int call_kinds_find(const call_kinds *kinds, int pictures, int tokens) {
-    if (kinds->plan->shape.batch > 1) return CALL_ANY;
+    if (plan_samples(kinds->plan) > 1) return CALL_ANY;
     int is_short = kinds->short_prompt && tokens <= kinds->short_prompt;
     return (pictures ? pictures - 1 : 0) + (is_short ? OPENPI_CAMERAS : 0);
 }

@@ -139,6 +139,29 @@ static void what_changed_is_computed(void **state) {
     openpi_engine_close(r.engine);
 }
 
+/* A whole call in a session of several samples computes a prefix by what is made for several: the part for
+ * one sample computes its own, once, and gives what a session of one gives. */
+static void a_prefix_of_one_sample(void **state) {
+    static kept_rig r;
+    static float x[MIXED_ONE], want[MIXED_ONE];
+    (void)state;
+    r.engine = mixed_engine("odd:pi0", NULL, OPENPI_BF16, 0);
+    r.parts = parts_session(r.engine, 2, 1);
+    r.plain = parts_session(r.engine, 1, 0);
+    mixed_make(&r.m, 0);
+    const openpi_sample *sample = &r.m.samples[1];
+    must(openpi_session_run(r.plain, sample, 1, r.m.noise, want, NULL, &error));
+    must(openpi_session_run(r.parts, sample, 1, r.m.noise, x, NULL, &error));
+    for (int turn = 0; turn < 2; turn++) {
+        must(openpi_session_run_many(r.parts, sample, 1, 1, r.m.noise, x, NULL, &error));
+        mixed_same("a prefix of one", 0, x, want);
+        assert_int_equal(parts_kept(r.parts), turn);
+    }
+    openpi_session_close(r.parts);
+    openpi_session_close(r.plain);
+    openpi_engine_close(r.engine);
+}
+
 /* A call that fails leaves no prefix that a later one could take for its own. */
 static void after_a_failure(void **state) {
     static kept_rig r;
@@ -291,7 +314,8 @@ static void noise_is_drawn(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_at_every_level), cmocka_unit_test(what_changed_is_computed),
-        cmocka_unit_test(after_a_failure),      cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(a_prefix_of_one_sample), cmocka_unit_test(after_a_failure),
+        cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(noise_is_drawn),       cmocka_unit_test(times_are_of_both_parts),
         cmocka_unit_test(times_of_rows_at_every_level),
         cmocka_unit_test(ranges_are_the_same_recorded),

@@ -11,6 +11,7 @@
 
 #include "block_check.h"
 #include "openpi_internal.h"
+#include "tuning/tuning.h"
 
 typedef struct opened {
     openpi_engine *engine;
@@ -426,6 +427,36 @@ static void steps_are_cut_out(void **state) {
     }
 }
 
+/* In a session of three samples the prefix of one has the operations, rows and choices of a session of one;
+ * only its K and V are further apart. */
+static void a_prefix_of_one(void **state) {
+    static const char *const specs[] = {"tiny:pi0", "odd:pi05"};
+    (void)state;
+    for (int s = 0; s < 2; s++) {
+        opened o = open_plan(specs[s], 2, 0);
+        openpi_error error = OPENPI_ERROR_INIT;
+        plan_shape shape = o.session->plan->shape;
+        plan *alone, *among;
+        assert_int_equal(plan_create(o.engine->model, &shape, PLAN_PREFIX, &alone, &error), OPENPI_OK);
+        shape.batch = 3;
+        assert_int_equal(plan_create(o.engine->model, &shape, PLAN_PREFIX_ONE, &among, &error), OPENPI_OK);
+        assert_int_equal(among->count, alone->count);
+        for (int i = 0; i < alone->count; i++) {
+            const tuning_key one = tuning_key_of(&alone->ops[i]), other = tuning_key_of(&among->ops[i]);
+            assert_true(tuning_same(&one, &other));
+        }
+        assert_int_equal(among->block_count, alone->block_count);
+        for (int i = 0; i < alone->block_count; i++) {
+            assert_int_equal(among->blocks[i].samples, alone->blocks[i].samples);
+            assert_int_equal(among->blocks[i].rows, alone->blocks[i].rows);
+            assert_int_equal(among->blocks[i].cache_bytes, 3 * alone->blocks[i].cache_bytes);
+        }
+        plan_close(alone);
+        plan_close(among);
+        close_plan(o);
+    }
+}
+
 /* What each switch leaves of the blocks, for π0 and π0.5 in three steps: layers that are taken apart are in
  * none, and what is computed between steps makes each a block of its own. */
 static void blocks_without_a_switch(void **state) {
@@ -484,7 +515,9 @@ static void blocks_of_one_layer(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_of_every_plan),
-        cmocka_unit_test(steps_are_cut_out), cmocka_unit_test(blocks_without_a_switch),
+        cmocka_unit_test(steps_are_cut_out),
+        cmocka_unit_test(a_prefix_of_one),
+        cmocka_unit_test(blocks_without_a_switch),
         cmocka_unit_test(blocks_of_one_layer),
         cmocka_unit_test(chunking_adds_to_the_ordinary_plan),
         cmocka_unit_test(constants_are_the_model_s), cmocka_unit_test(residuals_tell_what_norms_them),
