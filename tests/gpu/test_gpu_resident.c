@@ -170,7 +170,7 @@ static void test_most_rows(void **state) {
     }
 }
 
-enum { MOST_BATCH = 4 };
+enum { MOST_BATCH = 8, FEW_SAMPLES = 4, WIDE_LEAST = 60, WIDE_MOST = 96 };
 
 /* Several samples. */
 typedef struct several {
@@ -196,7 +196,8 @@ static void line_up(several *s, int used, size_t count, int turned) {
     }
 }
 
-/* Every number of samples up to the batch, each sample another one. A sample's place does not show. */
+/* Every number of samples up to the batch, of more than four every third, each sample another one. A sample's
+ * place does not show. */
 static void compare_batch(several *s, openpi_engine *engine, const char *spec, int batch, int horizon,
                           int steps) {
     static float resident[MOST_BATCH * VALUES], plain[MOST_BATCH * VALUES], turned[MOST_BATCH * VALUES];
@@ -205,7 +206,7 @@ static void compare_batch(several *s, openpi_engine *engine, const char *spec, i
     const size_t count = (size_t)(horizon * OPENPI_ACTION_DIM);
     double worst = 0;
     assert_true(nodes(with) < nodes(without));
-    for (int used = batch; used > 0; used--) {
+    for (int used = batch; used > 0; used -= batch > FEW_SAMPLES ? 3 : 1) {
         for (int b = 0; b < used; b++) draw(s->in[b], ANY_CAMERAS);
         line_up(s, used, count, 1);
         must(openpi_session_run(with, s->samples, used, s->noise, turned, NULL, &error));
@@ -230,9 +231,10 @@ static void compare_batch(several *s, openpi_engine *engine, const char *spec, i
                  horizon, steps, worst);
 }
 
-/* Two to four samples have a launch a step. */
+/* Two to eight samples have a launch a step: up to 64 rows one kernel, more another one. With its state token
+ * a first step has a row more a sample, or a step has its shift. */
 static void test_batches(void **state) {
-    static const int horizons[] = {1, 7, 8, 9, 10, 15};
+    static const int horizons[] = {1, 7, 8, 9, 10, 11, 15};
     static several s;
     (void)state;
     open_several(&s);
@@ -240,8 +242,11 @@ static void test_batches(void **state) {
         openpi_engine *engine = open_engine(full[i], OPENPI_BF16);
         if (!engine) skip();
         for (int batch = 2; batch <= MOST_BATCH; batch++)
-            for (int h = 0; h < 6; h++)
+            for (int h = 0; h < 7; h++) {
+                if (batch > FEW_SAMPLES && batch * horizons[h] < WIDE_LEAST) continue;
+                if (batch * (horizons[h] + !i) + i > WIDE_MOST) continue;
                 compare_batch(&s, engine, full[i], batch, horizons[h], horizons[h] == 10 ? 10 : 2);
+            }
         openpi_engine_close(engine);
     }
     close_several(&s);
@@ -345,7 +350,11 @@ static void test_where_legal(void **state) {
     check_shape(engine, "full:pi0", 1, 60, 10, 0);         /* more than 1,024 keys with 200 tokens */
     check_shape(engine, "full:pi0", 2, 5, 10, 1);
     check_shape(engine, "full:pi0", 4, 15, 10, 1);         /* the first step has 64 rows */
-    check_shape(engine, "full:pi0", 5, 5, 10, 0);
+    check_shape(engine, "full:pi0", 5, 10, 10, 0);
+    check_shape(engine, "full:pi0", 5, 12, 10, 1);         /* 60 rows */
+    check_shape(engine, "full:pi0", 6, 15, 10, 1);         /* the first step has 96 rows */
+    check_shape(engine, "full:pi0", 8, 11, 10, 1);
+    check_shape(engine, "full:pi0", 9, 9, 10, 0);
     openpi_engine_close(engine);
     engine = open_engine("full:pi05", OPENPI_BF16);
     assert_non_null(engine);
@@ -356,7 +365,10 @@ static void test_where_legal(void **state) {
     check_shape(engine, "full:pi05", 2, 17, 10, 0);
     check_shape(engine, "full:pi05", 2, 50, 10, 0);
     check_shape(engine, "full:pi05", 3, 16, 10, 1);
-    check_shape(engine, "full:pi05", 4, 16, 10, 0);        /* with the shift 65 rows */
+    check_shape(engine, "full:pi05", 4, 16, 10, 1);        /* with the shift 65 rows */
+    check_shape(engine, "full:pi05", 6, 16, 10, 0);        /* 97 */
+    check_shape(engine, "full:pi05", 8, 11, 10, 1);
+    check_shape(engine, "full:pi05", 8, 12, 10, 0);
     openpi_engine_close(engine);
     engine = open_trained("full:pi05", OPENPI_BF16, 0, "expert=int8");
     assert_non_null(engine);
@@ -383,9 +395,9 @@ enum { REPEATS = 500, REPEATS_AT_ONCE = 200 };
 
 /* Sessions in turn, five hundred times or more: the same inputs give the same bits. */
 static void repeats(const char *spec, const char *format) {
-    enum { SESSIONS = 7 };
-    static const int horizons[SESSIONS] = {10, 15, 16, 20, 50, 10, 10},
-                     batches[SESSIONS] = {1, 1, 1, 1, 1, 2, MOST_BATCH};
+    enum { SESSIONS = 8 };
+    static const int horizons[SESSIONS] = {10, 15, 16, 20, 50, 10, 10, 10},
+                     batches[SESSIONS] = {1, 1, 1, 1, 1, 2, FEW_SAMPLES, MOST_BATCH};
     static several s[SESSIONS];
     static float expected[SESSIONS][MOST_BATCH * VALUES], actions[MOST_BATCH * VALUES];
     const int times = long_run(REPEATS);

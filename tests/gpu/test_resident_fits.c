@@ -1,5 +1,5 @@
 /* Whether the resident denoise kernels are used, by what the driver says when the device opens: their blocks
- * wait for each other, so all clusters have to be on the card at once: 15, and 64 of the kernel for many
+ * wait for each other, so all clusters have to be on the card at once: 15, and 64 of the kernels for many
  * rows. Over a driver that is not there, so this runs everywhere. The card holds no resident vision
  * kernel (test_vision_fits), which is asked for last. */
 #include "backend/gpu/cuda/resident/many/resident_long.h"
@@ -44,7 +44,7 @@ static void check(int clusters, const char *path, uint32_t off, int available, l
     openpi_engine *engine;
     reset();
     assert_int_equal(open_engine(clusters, path, off, &engine), OPENPI_OK);
-    assert_int_equal(calls_of("max_clusters"), clusters && strcmp(path, "portable") ? KERNELS + 2 : 0);
+    assert_int_equal(calls_of("max_clusters"), clusters && strcmp(path, "portable") ? KERNELS + 3 : 0);
     assert_int_equal(!switch_off(gpu_missing(engine->device), SWITCH_PERSISTENT_DENOISE), available);
     assert_int_equal(fake.memory, engine->model->bytes + (available ? EXCHANGE : 0));
     openpi_session *session = open_session(engine);
@@ -62,10 +62,10 @@ static void enough_clusters(void **state) {
     (void)state;
     for (int clusters = RESIDENT_CLUSTERS; clusters <= RESIDENT_CLUSTERS + 1; clusters++) {
         check(clusters, "hopper", 0, 1, &launched);
-        assert_int_equal(fake.asked.cluster, RESIDENT_CLUSTER);
-        assert_int_equal(fake.asked.blocks, RESIDENT_CLUSTER * RESIDENT_CLUSTERS);
-        assert_int_equal(fake.asked.threads, RESIDENT_THREADS);
-        assert_int_equal(fake.asked.shared_bytes, RESIDENT_APART_SHARED);  /* the last one asked for */
+        assert_int_equal(fake.asked.cluster, WIDE_CLUSTER);        /* the last one asked for         */
+        assert_int_equal(fake.asked.blocks, LONG_BLOCKS);
+        assert_int_equal(fake.asked.threads, WIDE_THREADS);
+        assert_int_equal(fake.asked.shared_bytes, WIDE_SHARED);
     }
 }
 
@@ -95,36 +95,42 @@ static void shifts_apart(void **state) {
     check_shared(17, 0, 0);
 }
 
-/* Is the kernel for many rows available on a card that holds so many clusters, and what is it launched
+/* More than four samples, or 64 rows of several, are the other kernel's for many rows. */
+static int is_wide(int batch, int actions) { return batch > 1 && batch * (actions + 1) > LONG_ROWS; }
+
+/* Is the kernel for these rows available on a card that holds so many clusters, and what is it launched
  * with? */
 static void check_long(int clusters, uint32_t off, int available, int batch, int actions) {
     openpi_engine *engine;
     const int expected = available && !off ? STEPS : 0;
     reset();
     assert_int_equal(open_engine(clusters, "hopper", off, &engine), OPENPI_OK);
-    assert_int_equal(fake.memory, engine->model->bytes + EXCHANGE + (available ? LONG_STATE : 0));
+    assert_int_equal(fake.memory,
+                     engine->model->bytes + EXCHANGE + (available ? LONG_STATE + WIDE_STATE : 0));
     horizon = actions, samples = batch;
     openpi_session *session = open_session(engine);
-    fake_launches(session, "resident_long", &launched);
+    const int wide = is_wide(batch, actions);
+    const char *const name = wide ? "resident_wide" : "resident_long";
+    fake_launches(session, name, &launched);
     assert_int_equal(launched.resident, expected);
     assert_int_equal(((gpu_device *)engine->device)->whole_device_recordings, expected > 0);
     for (int i = 0; i < launched.count; i++) {
         const launch_record *l = &launched.list[i];
-        if (strcmp(l->kernel, "resident_long")) continue;
+        if (strcmp(l->kernel, name)) continue;
         assert_int_equal(l->grid[0], 128);
         assert_int_equal(l->grid[1] * l->grid[2], 1);
-        assert_int_equal(l->block[0], LONG_THREADS);
+        assert_int_equal(l->block[0], wide ? WIDE_THREADS : LONG_THREADS);
         assert_int_equal(l->cluster, 2);
-        assert_int_equal(l->shared_bytes, LONG_SHARED);
+        assert_int_equal(l->shared_bytes, wide ? WIDE_SHARED : LONG_SHARED);
     }
     fake_close(session, engine);
     horizon = HORIZON, samples = 1;
 }
 
 static void many_rows(void **state) {
-    static const int shapes[][2] = {{1, 17}, {2, 10}, {4, 15}};
+    static const int shapes[][2] = {{1, 17}, {2, 10}, {4, 15}, {5, 12}, {8, 10}};
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         const int batch = shapes[i][0], actions = shapes[i][1];
         check_long(64, 0, 1, batch, actions);
         check_long(66, 0, 1, batch, actions);
@@ -136,23 +142,25 @@ static void many_rows(void **state) {
 static gpu_resident_long given;
 
 static void keep_arguments(const cuda_launch *launch, const void *arguments) {
-    if (launch->shared_bytes == LONG_SHARED) memcpy(&given, arguments, sizeof given);
+    if (launch->shared_bytes == LONG_SHARED || launch->shared_bytes == WIDE_SHARED)
+        memcpy(&given, arguments, sizeof given);
 }
 
-/* Lines of the family's memory, in boxes of 128 k of so many rows. */
-static void check_lines(const gpu_tensor_map *map, const void *memory, unsigned rows) {
-    fake_map_is(map, memory, CUDA_MAP_BF16, CUDA_MAP_SWIZZLE_128, 2, (uint64_t[]){64, LONG_STATE / 128},
-                (unsigned[]){64, 2 * rows}, (uint64_t[]){128});
+/* Lines of the family's memory, in boxes of `lines`. */
+static void check_lines(const gpu_tensor_map *map, const void *memory, int bytes, int lines) {
+    fake_map_is(map, memory, CUDA_MAP_BF16, CUDA_MAP_SWIZZLE_128, 2, (uint64_t[]){64, (uint64_t)bytes / 128},
+                (unsigned[]){64, (unsigned)lines}, (uint64_t[]){128});
 }
 
-/* [sample][layer][4][place][64], the model has one layer. */
-static void check_cache(const gpu_tensor_map *map, const void *base, uint64_t places, uint64_t batch) {
+/* [sample][layer][4][place][64], the model has one layer; boxes of `chunks` times 64 dims. */
+static void check_cache(const gpu_tensor_map *map, const void *base, uint64_t places, uint64_t batch,
+                        unsigned chunks) {
     fake_map_is(map, base, CUDA_MAP_BF16, CUDA_MAP_SWIZZLE_128, 5, (uint64_t[]){64, places, 4, 1, batch},
-                (unsigned[]){64, 64, 2, 1, 1}, (uint64_t[]){512, 128, 512 * places, 512 * places});
+                (unsigned[]){64, 64, chunks, 1, 1}, (uint64_t[]){512, 128, 512 * places, 512 * places});
 }
 
 /* The last step's arguments are what its first op says. Of several samples attention's units have 64 rows, 16
- * for each of four heads. */
+ * for each of four heads, or a sample's rows of all heads. */
 static void check_arguments(int batch, int actions, int heads_log2, int height, int unit_height) {
     openpi_engine *engine;
     reset();
@@ -177,10 +185,12 @@ static void check_arguments(int batch, int actions, int heads_log2, int height, 
     assert_ptr_equal(given.keys, q->rows.keys);
     assert_ptr_equal(given.k_cache, q->cache.k);
     assert_ptr_equal(given.v_cache, q->cache.v);
-    check_lines(&given.state, given.memory, (unsigned)height);
-    check_lines(&given.queries, given.memory, (unsigned)unit_height);
-    check_cache(&given.k, q->cache.k, (uint64_t)q->cache.capacity, (uint64_t)batch);
-    check_cache(&given.v, q->cache.v, (uint64_t)q->cache.capacity, (uint64_t)batch);
+    const int wide = is_wide(batch, actions), bytes = wide ? WIDE_STATE : LONG_STATE;
+    const unsigned chunks = wide ? 1 : 2;
+    check_lines(&given.state, given.memory, bytes, 2 * height);
+    check_lines(&given.queries, given.memory, bytes, (int)chunks * unit_height);
+    check_cache(&given.k, q->cache.k, (uint64_t)q->cache.capacity, (uint64_t)batch, chunks);
+    check_cache(&given.v, q->cache.v, (uint64_t)q->cache.capacity, (uint64_t)batch, chunks);
     fake_close(session, engine);
     variant = OPENPI_PI0, horizon = HORIZON, samples = 1;
 }
@@ -192,6 +202,8 @@ static void arguments_of_samples(void **state) {
     check_arguments(2, 10, 2, 24, 64);
     check_arguments(3, 16, 2, 56, 64);
     check_arguments(4, 15, 2, 64, 64);
+    check_arguments(4, 16, 3, 72, 128);
+    check_arguments(8, 10, 3, 88, 80);
 }
 
 /* An error is not an answer here either. */

@@ -389,7 +389,7 @@ static void not_prepared(void **state) {
  * resident denoise kernels ask only, all; with them those for few rows take their memory first, in one piece
  * each, which they fill in two. */
 static void a_driver_that_fails(void **state) {
-    enum { FEW = RESIDENT_LONG, DENOISE = RESIDENT_LONG + 1 };     /* families: for few rows, and all       */
+    enum { FEW = RESIDENT_LONG, DENOISE = RESIDENT_WIDE + 1 };     /* families: for few rows, and all       */
     static const struct {
         int clusters, before;              /* calls of that name before that of this family                 */
         const char *call;

@@ -1,7 +1,7 @@
-/* The five families that run denoise steps: blocks of expert steps in bf16, in the sizes of resident.h. Four
+/* The six families that run denoise steps: blocks of expert steps in bf16, in the sizes of resident.h. Four
  * have one kernel source and take whole steps of one sample, any number in a launch, two of them with int8
- * weights; the fifth takes the layers of a step (resident_long_hopper.c). All else is computed by the ops'
- * kernels. */
+ * weights; the others take the layers of a step (resident_long_hopper.c, resident_wide_hopper.c). All else
+ * is computed by the ops' kernels. */
 #ifndef BACKEND_GPU_CUDA_RESIDENT_FAMILY_H
 #define BACKEND_GPU_CUDA_RESIDENT_FAMILY_H
 
@@ -9,19 +9,21 @@
 
 /* Which of the kernels: rows and the norms' shifts are 12 at most; rows are 16 at most, and with their shifts
  * more than 12; the same with int8 weights; rows are more than 16, or those of several samples, with their
- * shift 64 at most. */
+ * shift 64 at most; 60 to 96 rows of several samples. */
 typedef enum resident_rows {
     RESIDENT_FEW,
     RESIDENT_APART,
     RESIDENT_INT8_FEW,
     RESIDENT_INT8_APART,
     RESIDENT_LONG,
+    RESIDENT_WIDE,
 } resident_rows;
 
-/* How many of the block's steps one launch of the kernel computes, 0: none. RESIDENT_LONG: the layers of one
- * step, 1 or 0. */
+/* How many of the block's steps one launch of the kernel computes, 0: none. RESIDENT_LONG and _WIDE: the
+ * layers of one step, 1 or 0. */
 int resident_steps_of(const op_block *block, resident_rows kind);
 int resident_long_of(const op_block *block);       /* the same for RESIDENT_LONG                            */
+int resident_wide_of(const op_block *block);       /* and for RESIDENT_WIDE                                 */
 /* The ops of such a launch. */
 int resident_ops_of(const op_block *block, resident_rows kind, int steps);
 

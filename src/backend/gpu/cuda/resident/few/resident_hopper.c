@@ -86,6 +86,7 @@ static int embedding_fits(const op_action_embed *a) {
 
 int resident_steps_of(const op_block *block, resident_rows kind) {
     if (kind == RESIDENT_LONG) return resident_long_of(block);
+    if (kind == RESIDENT_WIDE) return resident_wide_of(block);
     const weight_type weights = is_int8(kind) ? WEIGHT_INT8 : WEIGHT_BF16;
     if (!resident_layers_fit(block, weights) || !resident_rows_fit(block, kind)) return 0;
     const op_velocity *v = &block_velocity(block)->velocity;
@@ -94,7 +95,7 @@ int resident_steps_of(const op_block *block, resident_rows kind) {
 }
 
 int resident_ops_of(const op_block *block, resident_rows kind, int steps) {
-    if (kind == RESIDENT_LONG) return block->layers * LAYER_OPS;
+    if (kind >= RESIDENT_LONG) return block->layers * LAYER_OPS;
     return steps * block->step_ops - 1;
 }
 

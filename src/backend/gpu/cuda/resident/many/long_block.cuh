@@ -22,24 +22,28 @@
 
 enum {
     SLOT = LONG_SLOT,
-    WEIGHTS = LONG_WEIGHT_SLOTS,
-    ROWS = LONG_ROW_SLOTS,
+    ROW_SLOT = LONG(ROW_SLOT),
+    WEIGHTS = LONG(WEIGHT_SLOTS),
+    ROWS = LONG(ROW_SLOTS),
+    TILES = LONG(TILES),
+    CLUSTER = LONG(CLUSTER),
+    CONSUMERS = LONG(CONSUMERS),
     IN_FLIGHT = 2,                         /* slots of weights on their way                                 */
     AT_ROWS = WEIGHTS * SLOT,
-    AT_SUMS = AT_ROWS + ROWS * SLOT,
-    SUMS_BYTES = 16384,
-    AT_SHIFTED = AT_SUMS + SUMS_BYTES,
+    AT_SUMS = AT_ROWS + ROWS * ROW_SLOT,
+    AT_SHIFTED = AT_SUMS + LONG(SUMS_BYTES),
     AT_BARRIERS = AT_SHIFTED + 2 * 64 * 4,
     AT_MET = AT_BARRIERS + 16 * (WEIGHTS + ROWS),
     AT_GIVEN = AT_MET + 8,
     AT_QUIET = AT_GIVEN + 8,               /* a word: no copy of weights begins while it is not 0           */
     USED_BYTES = AT_QUIET + 8,
-    CONSUMER_WARPS = LONG_CONSUMERS / 32,
+    GIVEN_BYTES = 2 * CLUSTER * TILES * 128 * 16, /* sums for a block: of each warpgroup of the cluster    */
+    CONSUMER_WARPS = CONSUMERS / 32,
     HEAD_KGROUPS = RESIDENT_HEAD / 8,
     CHUNKS = LONG_SLOT_K / 64,             /* chunks in a slot of rows                                      */
     BOX_BYTES = LONG_PART_KEYS * 128,      /* box of 64 dims of keys or values                              */
 };
-static_assert(USED_BYTES <= (int)LONG_SHARED, "shared memory");
+static_assert(USED_BYTES <= (int)LONG(SHARED), "shared memory");
 
 #ifdef RESIDENT_WATCHDOG
 /* In debug builds a wait of seconds ends the kernel with an error. */
@@ -55,7 +59,8 @@ typedef struct block {
     u32 base;                              /* its address                                                   */
     u32 *progress;
     int rank, side;                        /* the block's place in the grid, in its cluster                 */
-    int lane, warp, group;                 /* the thread's place; group: its warpgroup                      */
+    int lane, warp;                        /* the thread's place                                            */
+    int group, tile;                       /* its warpgroup: which slots of rows, which 64 rows             */
     int height;                            /* rows with the shift, a multiple of 8                          */
     int used;                              /* rows in use, without the shift                                */
     ring weights, rows;
@@ -71,17 +76,17 @@ DEV void leave(const block &b, const ring &r, const ring_place &p, u32 times) {
 }
 
 /* One thread: the next slot, once nobody reads it, for copies of `bytes` that it is to begin. Returns its
- * address. */
-DEV u32 begin_slot(ring &r, u32 bytes, u32 &full) {
+ * address. size: of the ring's slots. */
+DEV u32 begin_slot(ring &r, u32 size, u32 bytes, u32 &full) {
     const ring_place p = {r.next, r.lap};
     full = ring_begin(r, p, bytes);
     ring_move(r, ring_after(r, p, 1));
-    return ring_address(r, p, SLOT);
+    return ring_address(r, p, size);
 }
 
 /* ---- meetings ------------------------------------------------------------------------------------------ */
 
-DEV void consumers_meet(void) { group_sync(1, LONG_CONSUMERS); }
+DEV void consumers_meet(void) { group_sync(1, CONSUMERS); }
 
 /* One thread: until all blocks have ended `phase` phases. What they wrote may be read from here on, also by
  * the TMA. */
@@ -105,9 +110,11 @@ DEV u32 is_quiet(const block &b) {
     asm volatile("atom.shared.or.b32 %0, [%1], 0;" : "=r"(quiet) : "r"(b.base + AT_QUIET) : "memory");
     return quiet;
 }
-/* All consumers: the block's part of the phase is written. */
+/* All consumers: the block's part of the phase is written. With two tiles new values lie over sums: their
+ * copies, too, come after all that has been read there. */
 DEV void end_phase(block &b) {
-    async_fence();
+    if (TILES > 1) asm volatile("fence.proxy.async;" ::: "memory");
+    else async_fence();
     consumers_meet();
     if (!threadIdx.x) count_up(b.progress);
     be_quiet(b, 0);
@@ -122,7 +129,7 @@ DEV void end_launch(const block &b) {
     asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
                  : "=r"(before) : "l"(b.progress + 1) : "memory");
     if (before == LONG_BLOCKS - 1)
-        for (int i = 0; i < LONG_ZEROS / 4; i++) b.progress[i] = 0;
+        for (int i = 0; i < LONG(ZEROS) / 4; i++) b.progress[i] = 0;
 }
 
 /* ---- weights ------------------------------------------------------------------------------------------- */
@@ -136,7 +143,7 @@ DEV u32 begin_weights(block &b, u32 &full) {
     if (b.issued >= IN_FLIGHT) ring_await_full(b.weights, before);
     b.issued++;
     while (is_quiet(b)) watch(tries);
-    return begin_slot(b.weights, SLOT, full);
+    return begin_slot(b.weights, SLOT, SLOT, full);
 }
 
 #endif

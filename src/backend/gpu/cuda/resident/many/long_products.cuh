@@ -56,7 +56,7 @@ DEV void feed_rows(block &b, const gpu_tensor_map *state, int height, int at, in
 #pragma unroll 1
     for (int i = 0; i < slots; i++) {
         u32 full;
-        const u32 to = begin_slot(b.rows, bytes, full);
+        const u32 to = begin_slot(b.rows, ROW_SLOT, bytes, full);
         copy_box2(to, state, 0, at / LONG_LINE + (first + ((begin + i) & (slots - 1))) * lines, full);
     }
 }
@@ -67,7 +67,7 @@ DEV void feed_rows(block &b, const gpu_tensor_map *state, int height, int at, in
  * slots only, and each slot of the ring is always the same warpgroup's: a wait for another one's could come
  * too late, when that slot has been filled twice, and a parity would not tell. */
 template <int N> DEV void multiply(float (&d)[N / 2], block &b, int slots) {
-    enum { SPAN = 64 / N };                /* slots of rows that a slot of weights is for                   */
+    enum { SPAN = 64 / N, TILE_BYTES = 64 * LONG_LINE }; /* slots of rows that a slot of weights is for     */
     const u32 chunk = (u32)b.height * LONG_LINE / 16;
     ring_place x = ring_ahead(b.rows, b.group), w = ring_ahead(b.weights, SPAN == 1 ? b.group : 0);
 #pragma unroll
@@ -76,7 +76,7 @@ template <int N> DEV void multiply(float (&d)[N / 2], block &b, int slots) {
     for (int i = b.group;; i += 2) {
         ring_await_full(b.weights, w);
         ring_await_full(b.rows, x);
-        const u64 rows = rows_operand(ring_address(b.rows, x, SLOT)),
+        const u64 rows = rows_operand(ring_address(b.rows, x, ROW_SLOT) + b.tile * TILE_BYTES),
                   weights = cluster_operand(ring_address(b.weights, w, SLOT) +
                                                 i % SPAN * (CHUNKS * atom::BYTES),
                                             SPAN * CHUNKS * atom::BYTES);
@@ -102,8 +102,8 @@ template <int N> DEV void multiply(float (&d)[N / 2], block &b, int slots) {
     ring_move(b.weights, ring_after(b.weights, w, SPAN == 1 ? 2 - b.group : 1));
 }
 
-/* The first of the two rows that a thread has in a tile; the other one is 8 further. */
-DEV int tile_row(const block &b) { return (b.warp & 3) * 16 + (b.lane >> 2); }
+/* The first of the two rows that a thread has in its tile; the other one is 8 further. */
+DEV int tile_row(const block &b) { return b.tile * 64 + (b.warp & 3) * 16 + (b.lane >> 2); }
 
 /* The warpgroups add up: each gets the sums of half of the columns. Where there is a shift, its sums of these
  * columns come out, too, two in each 8. */
@@ -111,7 +111,7 @@ template <int N>
 DEV void share_sums(float (&v)[N / 4], float (&shift)[N / 8], const float (&d)[N / 2], const block &b,
                     const gpu_resident_long &p) {
     enum { FLOAT4S = N / 16 };
-    float4 *const box = (float4 *)(b.memory + AT_SUMS) + (threadIdx.x & 127);
+    float4 *const box = (float4 *)(b.memory + AT_SUMS) + b.tile * 1024 + (threadIdx.x & 127);
     float2 *const shifted = (float2 *)(b.memory + AT_SHIFTED) + (b.lane & 3);
 #pragma unroll
     for (int i = 0; i < FLOAT4S; i++) {
@@ -166,7 +166,7 @@ DEV float2 two_of(const float *values, int column, float otherwise) {
 /* Sums of squares of norm n, a row: two numbers, of 2^-36 and of 2^-4. Integers, so that their order does not
  * matter. */
 DEV u64 *squares_of(const block &b, u32 n, int row) {
-    return (u64 *)((char *)b.progress + LONG_SQUARES_AT) + (n % LONG_SQUARES * LONG_ROWS + row) * 2;
+    return (u64 *)((char *)b.progress + LONG_SQUARES_AT) + (n % LONG_SQUARES * LONG(TILE_ROWS) + row) * 2;
 }
 DEV void add_square(u64 *to, u64 square) {
     asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(to), "l"(square) : "memory");
@@ -188,7 +188,7 @@ DEV void leave_scaled(const block &b, const gpu_resident_long &p, const owned &o
     if (!(square < 0x1p50f)) scaled = 0x7fff7fff;
     if (o.row == p.rows) scaled = pack_bf16(shift.x, shift.y);
     if (o.row < p.rows + p.shifts)
-        *(u32 *)(row_at(b, LONG_SCALED_AT, b.rank, o.row) + (b.lane & 3) * 4) = scaled;
+        *(u32 *)(row_at(b, LONG(SCALED_AT), b.rank, o.row) + (b.lane & 3) * 4) = scaled;
     if (o.row >= p.rows || b.lane & 3) return;
     u64 *const to = squares_of(b, b.norms, o.row);
     if (square < 0x1p16f) add_square(to, __float2ull_rn(square * 0x1p36f));
@@ -198,7 +198,7 @@ DEV void leave_scaled(const block &b, const gpu_resident_long &p, const owned &o
 /* Three buffers of squares rotate. While the one of a norm is read, one block clears the one that the norm
  * after the next will add to. */
 DEV void forget_squares(const block &b) {
-    if (!b.rank && threadIdx.x < 2 * LONG_ROWS) squares_of(b, b.norms + 2, 0)[threadIdx.x] = 0;
+    if (!b.rank && threadIdx.x < 2 * LONG(TILE_ROWS)) squares_of(b, b.norms + 2, 0)[threadIdx.x] = 0;
 }
 
 /* ---- the products of a layer --------------------------------------------------------------------------- */
@@ -211,24 +211,25 @@ DEV void add_residual(block &b, const gpu_resident_long &p, owned &o, int slots,
     const float2 gate = two_of(gates, o.column, 1), scale = two_of(scales, o.column, 0),
                  shift = two_of(shifts, o.column, 0);
     const u32 given = b.base + AT_GIVEN;
-    float d[8], v[2] = {};
+    float d[4 * CLUSTER], v[2] = {};
     await_met(b);
-    multiply<16>(d, b, slots);
-    const u32 to = b.base + AT_SUMS + (u32)((b.side * 2 + b.group) * 128 + (threadIdx.x & 127)) * 16;
+    multiply<8 * CLUSTER>(d, b, slots);
+    const u32 to = b.base + AT_SUMS +
+                   (u32)(((b.side * 2 + b.group) * TILES + b.tile) * 128 + (threadIdx.x & 127)) * 16;
 #pragma unroll
-    for (int i = 0; i < LONG_CLUSTER; i++)
+    for (int i = 0; i < CLUSTER; i++)
         send16(peer_address(to, i), peer_address(given, i), d[4 * i], d[4 * i + 1], d[4 * i + 2],
                d[4 * i + 3]);
     await(given, b.exchanges++ & 1);
     be_quiet(b, 1);
     const float2 *const sums =
-        (const float2 *)(b.memory + AT_SUMS) + 2 * (threadIdx.x & 127) + b.group;
+        (const float2 *)(b.memory + AT_SUMS) + b.tile * 256 + 2 * (threadIdx.x & 127) + b.group;
 #pragma unroll
-    for (int i = 0; i < 2 * LONG_CLUSTER; i++) {
-        const float2 s = sums[i * 256];
+    for (int i = 0; i < 2 * CLUSTER; i++) {
+        const float2 s = sums[i * 256 * TILES];
         v[0] += s.x, v[1] += s.y;
     }
-    if (!threadIdx.x) barrier_arm(given, 2 * LONG_CLUSTER * 128 * 16);
+    if (!threadIdx.x) barrier_arm(given, GIVEN_BYTES);
     o.x[0] += gate.x * v[0], o.x[1] += gate.y * v[1];
     if (scales) leave_scaled(b, p, o, scale, shift);
 }
@@ -238,14 +239,17 @@ DEV void put_pair(const block &b, char *to, float x, float y) {
     *(u32 *)(to + (b.lane & 3) * 4) = pack_bf16(x, y);
 }
 
-/* A unit of attention has so many rows for each of its heads, a power of two. */
-DEV int head_rows(const gpu_resident_long &p) { return LONG_ROWS >> p.heads_log2; }
+/* Rows of a unit of attention for each of its heads: a power of two, or with two tiles the sample's own. */
+DEV int head_rows(const gpu_resident_long &p) { return TILES > 1 ? p.each : LONG_ROWS >> p.heads_log2; }
+/* Where a head's rows are among its unit's. */
+DEV int head_row(const gpu_resident_long &p, int head) {
+    return TILES > 1 ? head % RESIDENT_HEADS * p.each : head * head_rows(p) & (LONG_ROWS - 1);
+}
 /* Where 8 k of a head's query are. */
 DEV char *query_at(const block &b, const gpu_resident_long &p, int sample, int row, int head, int kgroup) {
     const int all = sample * RESIDENT_HEADS + head,
               chunk = (all >> p.heads_log2) * (HEAD_KGROUPS / 8) + (kgroup >> 3);
-    return (char *)b.progress + LONG_Q_AT +
-           (chunk * p.unit_height + (all * head_rows(p) & (LONG_ROWS - 1)) + row) * LONG_LINE +
+    return (char *)b.progress + LONG(Q_AT) + (chunk * p.unit_height + head_row(p, all) + row) * LONG_LINE +
            (kgroup & 7) * 16;
 }
 
@@ -318,7 +322,7 @@ DEV void make_hidden(block &b, const gpu_resident_long &p) {
                 y[c] = gelu(v[8 * u + 2 * h + c] * f[h] + s[4 * u + c]) *
                        (v[8 * u + 4 + 2 * h + c] * f[h] + s[4 * u + 2 + c]);
             if (row < p.rows)
-                put_pair(b, row_at(b, LONG_HIDDEN_AT, 4 * b.rank + 2 * b.group + u, row), y[0], y[1]);
+                put_pair(b, row_at(b, LONG(HIDDEN_AT), 4 * b.rank + 2 * b.group + u, row), y[0], y[1]);
         }
 }
 

@@ -4,56 +4,69 @@
  * Note: blocks wait for each other, so all of them must be resident at once. The driver is asked when the
  * device opens, and the launch is a cooperative one: it starts whole or not yet, whatever else runs on the
  * card. */
-#include "backend/gpu/cuda/resident/many/resident_long.h"
+#include "backend/gpu/cuda/resident/many/long_family.h"
 
 #include <string.h>
 
-#include "backend/gpu/cuda/resident/few/resident_family.h"
-
 static const gpu_kernel kernels[] = {{"resident_long", 1, 0}};
 
-static const gpu_grid whole = {.x = LONG_BLOCKS,
-                               .y = 1,
-                               .threads = LONG_THREADS,
-                               .shared = LONG_SHARED,
-                               .cluster = LONG_CLUSTER,
-                               .together = 1};
+static const long_sizes sizes_long = {.grid = LONG_GRID(LONG),
+                                      .state = LONG_STATE,
+                                      .rows = LONG_ROWS,
+                                      .samples = LONG_SAMPLES,
+                                      .head_rows = LONG_HEAD_ROWS,
+                                      .tiles = LONG_TILES,
+                                      .kind = RESIDENT_LONG};
 
 /* ---- what the family keeps on a device --------------------------------------------------------------- */
 
-static int resident_long_open_state(gpu_device *device, int family, void **state) {
+int long_open_state(gpu_device *device, int family, const long_sizes *sizes, void **state) {
     const gpu_driver *driver = gpu_driver_of(device);
-    const int code = cuda_open_resident(device, family, 0, &whole, LONG_STATE, state);
+    const int code = cuda_open_resident(device, family, 0, &sizes->grid, (size_t)sizes->state, state);
     if (code || !*state) return code;
-    return driver->fill(driver, (gpu_address)(uintptr_t)*state, 0, LONG_STATE, gpu_stream(device));
+    return driver->fill(driver, (gpu_address)(uintptr_t)*state, 0, (size_t)sizes->state, gpu_stream(device));
+}
+
+static int resident_long_open_state(gpu_device *device, int family, void **state) {
+    return long_open_state(device, family, &sizes_long, state);
 }
 
 /* ---- what is legal ---------------------------------------------------------------------------------- */
 
-/* More rows of one sample than the other kernels are for, or several samples. */
-static int resident_long_rows_fit(int samples, int rows, int shifts) {
-    if (rows + shifts > LONG_ROWS) return 0;
-    return samples > 1 ? samples <= LONG_SAMPLES && rows / samples <= LONG_HEAD_ROWS : rows > RESIDENT_ROWS;
-}
-
-/* All keys count, and no rows may be known. */
-int resident_long_of(const op_block *block) {
+int long_layers_fit(const op_block *block) {
     if (!resident_layers_fit(block, WEIGHT_BF16)) return 0;
     const op_norm_qkv *q = &block->ops[LAYER_QKV].norm_qkv;
-    return resident_long_rows_fit(block->samples, block->rows, resident_shifts_of(q)) && !q->rows.known &&
-           q->cache.capacity <= LONG_PARTS * LONG_PART_KEYS;
+    return !q->rows.known && q->cache.capacity <= LONG_PARTS * LONG_PART_KEYS;
+}
+
+static int with_shifts(const op_block *block) {
+    return block->rows + resident_shifts_of(&block->ops[LAYER_QKV].norm_qkv);
+}
+
+int long_samples_fit(const op_block *block, const long_sizes *sizes) {
+    const int samples = block->samples;
+    return samples > 1 && samples <= sizes->samples && block->rows / samples <= sizes->head_rows &&
+           with_shifts(block) <= sizes->rows;
+}
+
+/* More rows of one sample than the other kernels are for, or several samples. */
+int resident_long_of(const op_block *block) {
+    if (!long_layers_fit(block)) return 0;
+    if (block->samples > 1) return long_samples_fit(block, &sizes_long);
+    return block->rows > RESIDENT_ROWS && with_shifts(block) <= LONG_ROWS;
 }
 
 /* ---- arguments -------------------------------------------------------------------------------------- */
 
+/* Boxes of `chunks` chunks of 64 dims. */
 static void resident_long_map_cache(gpu_issue *issue, gpu_tensor_map *map, const gpu_resident_long *p,
-                                    const void *base, int64_t layer_bytes, int capacity) {
+                                    const void *base, int64_t layer_bytes, int capacity, int chunks) {
     const uint64_t row = RESIDENT_HEAD * sizeof(bf16), part = GPU_ATOM_K * sizeof(bf16),
                    sample = (uint64_t)p->sample_bytes, samples = (uint64_t)(p->rows / p->each);
     const uint64_t dims[5] = {GPU_ATOM_K, (uint64_t)capacity, RESIDENT_HEAD / GPU_ATOM_K, (uint64_t)p->depth,
                               samples},
                    strides[4] = {row, part, p->depth > 1 ? (uint64_t)layer_bytes : sample, sample};
-    static const unsigned box[5] = {GPU_ATOM_K, LONG_PART_KEYS, LONG_SLOT_K / GPU_ATOM_K, 1, 1};
+    const unsigned box[5] = {GPU_ATOM_K, LONG_PART_KEYS, (unsigned)chunks, 1, 1};
     cuda_make_map(issue, map, 1, 5, base, dims, strides, box);
 }
 
@@ -64,10 +77,10 @@ static void map_weights(gpu_issue *issue, gpu_tensor_map *map, const matrix *m, 
     cuda_map_weight_blocks(issue, map, weights, atoms / groups, groups);
 }
 
-/* Boxes of a slot of so many rows. */
-static void map_state(gpu_issue *issue, gpu_tensor_map *map, const void *memory, int height) {
-    const uint64_t dims[2] = {GPU_ATOM_K, LONG_STATE / LONG_LINE}, strides[1] = {LONG_LINE};
-    const unsigned box[2] = {GPU_ATOM_K, (unsigned)height * LONG_SLOT_K / GPU_ATOM_K};
+/* Boxes of `lines` lines. */
+static void map_state(gpu_issue *issue, gpu_tensor_map *map, const void *memory, int bytes, int lines) {
+    const uint64_t dims[2] = {GPU_ATOM_K, (uint64_t)bytes / LONG_LINE}, strides[1] = {LONG_LINE};
+    const unsigned box[2] = {GPU_ATOM_K, (unsigned)lines};
     cuda_make_map(issue, map, 1, 2, memory, dims, strides, box);
 }
 
@@ -82,9 +95,19 @@ static void resident_long_fill_layer(gpu_issue *issue, long_layer *to, const op 
     to->scale_post = post->weight, to->shift_post = post->bias, to->gate_post = down->gate;
 }
 
-static void resident_long_fill(gpu_issue *issue, gpu_resident_long *p, const op_block *block) {
+/* Two tiles have all of a sample's heads in a unit, and no room between them. */
+static void fill_units(gpu_resident_long *p, int samples, int tiles) {
+    p->heads_log2 = samples == 1 ? 0 : tiles > 1 ? WIDE_HEADS_LOG2 : LONG_HEADS_LOG2;
+    p->unit_height = samples == 1 ? LONG_HEIGHT(p->rows, p->shifts)
+                     : tiles > 1  ? RESIDENT_HEADS * p->each
+                                  : LONG_ROWS;
+}
+
+static void resident_long_fill(gpu_issue *issue, gpu_resident_long *p, const op_block *block,
+                               const long_sizes *sizes) {
+    enum { CHUNKS = LONG_SLOT_K / GPU_ATOM_K };
     const op *ops = block->ops;
-    const int depth = block->layers, samples = block->samples;
+    const int depth = block->layers, samples = block->samples, chunks = sizes->tiles > 1 ? 1 : CHUNKS;
     const op_norm_qkv *q = &ops[LAYER_QKV].norm_qkv;
     memset(p, 0, sizeof *p);
     p->rows = block->rows;
@@ -101,25 +124,27 @@ static void resident_long_fill(gpu_issue *issue, gpu_resident_long *p, const op_
     p->memory = gpu_state(gpu_device_of(issue), gpu_family_of(issue));
     p->shifts = resident_shifts_of(q);
     p->depth = depth;
-    p->heads_log2 = samples > 1 ? LONG_HEADS_LOG2 : 0;
-    p->unit_height = samples > 1 ? LONG_ROWS : LONG_HEIGHT(p->rows, p->shifts);
+    fill_units(p, samples, sizes->tiles);
     p->eps = q->norm.eps;
     p->scale = ops[LAYER_ATTENTION].cache_attention.scale;
-    map_state(issue, &p->state, p->memory, LONG_HEIGHT(p->rows, p->shifts));
-    map_state(issue, &p->queries, p->memory, p->unit_height);
-    resident_long_map_cache(issue, &p->k, p, q->cache.k, p->k_layer, q->cache.capacity);
-    resident_long_map_cache(issue, &p->v, p, q->cache.v, p->v_layer, q->cache.capacity);
+    map_state(issue, &p->state, p->memory, sizes->state, CHUNKS * LONG_HEIGHT(p->rows, p->shifts));
+    map_state(issue, &p->queries, p->memory, sizes->state, chunks * p->unit_height);
+    resident_long_map_cache(issue, &p->k, p, q->cache.k, p->k_layer, q->cache.capacity, chunks);
+    resident_long_map_cache(issue, &p->v, p, q->cache.v, p->v_layer, q->cache.capacity, chunks);
     for (int i = 0; i < depth; i++) resident_long_fill_layer(issue, &p->layers[i], block_layer(block, i));
 }
 
-static int resident_long_take(gpu_issue *issue, const op_block *block) {
+int long_emit(gpu_issue *issue, const op_block *block, const long_sizes *sizes) {
     gpu_resident_long p;
-    if (!resident_long_of(block)) return 0;
-    const int ops = resident_ops_of(block, RESIDENT_LONG, 1);
+    const int ops = resident_ops_of(block, sizes->kind, 1);
     gpu_take(issue, ops);
-    resident_long_fill(issue, &p, block);
-    gpu_emit(issue, 0, whole, &p, sizeof p);
+    resident_long_fill(issue, &p, block, sizes);
+    gpu_emit(issue, 0, sizes->grid, &p, sizeof p);
     return ops;
+}
+
+static int resident_long_take(gpu_issue *issue, const op_block *block) {
+    return resident_long_of(block) ? long_emit(issue, block, &sizes_long) : 0;
 }
 
 /* ---- the family ------------------------------------------------------------------------------------- */
