@@ -75,15 +75,6 @@ template <class T> static inline T __ldcg(const T *p) { return *p; }
 template <class T> static inline T __ldcs(const T *p) { return *p; }
 template <class T> static inline void __stcs(T *p, T x) { *p = x; }
 /* One thread runs at a time. */
-static inline unsigned atomicAdd(unsigned *p, unsigned x) {
-    *p += x;
-    return *p - x;
-}
-static inline unsigned atomicExch(unsigned *p, unsigned x) {
-    unsigned before = *p;
-    *p = x;
-    return before;
-}
 template <class T> static inline T atomicMax(T *p, T x) {
     T before = *p;
     if (x > before) *p = x;

@@ -391,66 +391,6 @@ DEV void store_gated(const gpu_epilogue &e, const float (&d)[2][N / 2], char *me
     leave_staging(e, memory, row0, min(rows - row0, N), column0 / 2);
 }
 
-/* ---- codes (scales.cuh) ------------------------------------------------------------------------------- */
-
-/* What two pairs lose: of rows r and r + 1, outputs o and o + 32. */
-DEV void count_four(const gpu_epilogue &e, const gpu_int8_fixed &f, u32 first, u32 second, int r, int rows,
-                    int o) {
-#pragma unroll 1
-    for (int i = 0; i < 4; i++) {
-        const u32 pair = i & 2 ? second : first;
-        if (r + (i & 1) < rows && o + (i & 2) * 16 < e.n)
-            count_number(f, r + (i & 1), i & 1 ? pair & 0xffff0000u : pair << 16);
-    }
-}
-
-/* A warpgroup: 64 codes of `count` rows from the staging, to outputs from `first` on. Outputs 32 apart are
- * neighbours there. */
-DEV void leave_codes(const gpu_epilogue &e, const char *memory, int row0, int count, int first) {
-    for (int i = threadIdx.x & 127; i < count * 2; i += 128) {
-        const int r = i >> 1, c = (i & 1) * 2, o = first + c * 8;
-        const uint4 a = *(const uint4 *)(memory + r * 128 + ((c ^ (r & 7)) << 4)),
-                    b = *(const uint4 *)(memory + r * 128 + (((c + 1) ^ (r & 7)) << 4));
-        char *out = (char *)e.out + (size_t)(row0 + r) * e.n + o;
-        if (o < e.n)
-            *(uint4 *)out = make_uint4(__byte_perm(a.x, a.y, 0x6420), __byte_perm(a.z, a.w, 0x6420),
-                                       __byte_perm(b.x, b.y, 0x6420), __byte_perm(b.z, b.w, 0x6420));
-        if (o + 32 < e.n)
-            *(uint4 *)(out + 32) = make_uint4(__byte_perm(a.x, a.y, 0x7531), __byte_perm(a.z, a.w, 0x7531),
-                                              __byte_perm(b.x, b.y, 0x7531), __byte_perm(b.z, b.w, 0x7531));
-    }
-}
-
-/* As store_gated, but outputs are codes. An element of the staging is the codes of two outputs 32 apart, so
- * that it is turned as a number of bf16 is. */
-template <int N>
-DEV void store_coded(const gpu_epilogue &e, const gpu_int8_fixed &f, const float (&d)[2][N / 2], char *memory,
-                     int barrier, int row0, int rows, int column0) {
-    const int tid = threadIdx.x & 127, lane = tid & 31, warp = tid >> 5, count = min(rows - row0, N),
-              own = column0 / 2 + warp * 8 + (lane >> 2);
-    const u32 base = shared_address(memory), chunk = (warp ^ (lane & 7)) << 4;
-    u32 v[N / 8];
-    group_sync(barrier, 128);
-#pragma unroll
-    for (int j = 0; j < N / 8; j++) {
-        const u32 a = pack_bf16(gelu(d[0][4 * j]) * d[0][4 * j + 2], gelu(d[0][4 * j + 1]) * d[0][4 * j + 3]),
-                  b = pack_bf16(gelu(d[1][4 * j]) * d[1][4 * j + 2], gelu(d[1][4 * j + 1]) * d[1][4 * j + 3]);
-        v[j] = fixed_code(f, low_of(a)) | fixed_code(f, low_of(b)) << 8 | fixed_code(f, high_of(a)) << 16 |
-               fixed_code(f, high_of(b)) << 24;
-        if (loses(f, max(top_of(a), top_of(b))))
-            count_four(e, f, a, b, row0 + 8 * j + 2 * (lane & 3), rows, own);
-    }
-#pragma unroll
-    for (int j = 0; j + 3 < N / 8; j += 4)
-        store_matrix4(base + (j * 8 + lane) * 128 + chunk, v[j], v[j + 1], v[j + 2], v[j + 3]);
-#pragma unroll
-    for (int j = N / 8 / 4 * 4; j < N / 8; j++)
-        store_matrix1(base + (j * 8 + (lane & 7)) * 128 + chunk, v[j]);
-    group_sync(barrier, 128);
-    leave_codes(e, memory, row0, count, column0 / 2);
-    for (int r = tid; !column0 && r < count; r += 128) f.scales[row0 + r] = f.scale;
-}
-
 /* A column's outputs for two rows; x is what a residual adds to. */
 DEV u32 plain2(const gpu_epilogue &e, float a, float b, float bias, u32 x) {
     a += bias, b += bias;
@@ -499,7 +439,7 @@ DEV void store_plain(const gpu_epilogue &e, const float (&d)[2][N / 2], char *me
 
 /* ---- the kernel ---------------------------------------------------------------------------------------- */
 
-enum { ROWS, TRANSPOSED, GATED, PLAIN, CODED };
+enum { ROWS, TRANSPOSED, GATED, PLAIN };
 
 /* What a kernel's tile decides at compile time. */
 template <class NUMBERS, int BW_, int BT_, int NC_, int STAGES_, int STORE_, int RES_, int PARTS_>
@@ -514,7 +454,7 @@ struct gemm_tile {
         PARTS = PARTS_,                    /* 1: the blocks of a cluster share k                            */
         SWAP = STORE != ROWS,              /* columns on the M side                                         */
         /* Ping-pong: persistent, and the warpgroups take tiles alternately. */
-        PP = STORE == GATED || STORE == PLAIN || STORE == CODED,
+        PP = STORE == GATED || STORE == PLAIN,
         N = SWAP ? BT : BW,                /* columns of a wgmma                                            */
         M_ROWS = (SWAP ? BW : BT) / (PP ? 1 : NC), /* M of a warpgroup                                      */
         MI = M_ROWS / 64,                  /* wgmmas for these                                              */
@@ -747,11 +687,9 @@ DEV u32 multiply_tile(typename T::sum (&d)[T::MI][T::N / 2], const gemm_memory &
 /* A warpgroup of ping-pong: its numbers to outputs. */
 template <class T>
 DEV void store_pingpong(const gpu_linear &l, const float (&y)[T::MI][T::N / 2], char *memory,
-                        const gemm_work &w, const gpu_int8_fixed *codes, int group, int row0, int column0) {
+                        const gemm_work &w, int group, int row0, int column0) {
     char *staging = memory + T::STAGES * T::STAGE + group * T::BT * 128;
-    if constexpr (T::STORE == CODED)
-        store_coded<T::N>(l.epilogue, *codes, y, staging, 1 + group, row0, w.rows, column0);
-    else if constexpr (T::STORE == GATED)
+    if constexpr (T::STORE == GATED)
         store_gated<T::N>(l.epilogue, y, staging, 1 + group, row0, w.rows, column0);
     else
         store_plain<T::N>(l.epilogue, y, staging, 1 + group, row0, w.rows, column0);
@@ -760,8 +698,7 @@ DEV void store_pingpong(const gpu_linear &l, const float (&y)[T::MI][T::N / 2], 
 /* From sums to outputs, as the kernel's STORE says. */
 template <class T>
 DEV void store_tile(const gpu_linear &l, const typename T::sum (&d)[T::MI][T::N / 2], char *memory,
-                    const gemm_memory &m, const gemm_work &w, const gpu_int8_fixed *codes, int group,
-                    int unit) {
+                    const gemm_memory &m, const gemm_work &w, int group, int unit) {
     const tile_place at = tile_of<T>(w, unit);
     const int row0 = at.row, column0 = at.group * 8;
     const char *residual = w.residual ? m.residual : NULL;
@@ -769,9 +706,9 @@ DEV void store_tile(const gpu_linear &l, const typename T::sum (&d)[T::MI][T::N 
         float y[T::MI][T::N / 2];
         group_sync(1 + group, 128);        /* the scales are there                                          */
         scale_sums<T>(y, d, m.scales + group * T::SCALES);
-        store_pingpong<T>(l, y, memory, w, codes, group, row0, column0);
+        store_pingpong<T>(l, y, memory, w, group, row0, column0);
     } else if constexpr (T::PP) {
-        store_pingpong<T>(l, d, memory, w, codes, group, row0, column0);
+        store_pingpong<T>(l, d, memory, w, group, row0, column0);
     } else {
         group_sync(7, T::NC * 128);        /* all have read their last stage: the ring is staging now       */
         if (w.residual) barrier_wait(m.residual_full, 0);
@@ -791,7 +728,7 @@ DEV void store_tile(const gpu_linear &l, const typename T::sum (&d)[T::MI][T::N 
 /* A consumer warpgroup: its tiles, or its part of the only one. */
 template <class T>
 DEV void consume(const gpu_linear &l, char *memory, const gemm_memory &m, const gemm_work &w,
-                 const float *row_scales, const gpu_int8_fixed *codes, int group, int lane) {
+                 const float *row_scales, int group, int lane) {
     typename T::sum d[T::MI][T::N / 2];
     for (int u = w.first_unit, i = 0; u < w.units; u += gridDim.x, i++) {
         if (T::PP && i % T::NC != group) continue;
@@ -805,14 +742,13 @@ DEV void consume(const gpu_linear &l, char *memory, const gemm_memory &m, const 
         ring_leave(m.stages, {last, 0}, lane);
 #pragma unroll
         for (int j = 0; j < T::MI; j++) after_wait(d[j]);
-        store_tile<T>(l, d, memory, m, w, codes, group, u);
+        store_tile<T>(l, d, memory, m, w, group, u);
         if (!T::PP) break;
     }
 }
 
-/* row_scales: [capacity], of SCALED numbers; codes: how they become outputs, of CODED tiles. */
-template <class T>
-DEV void gemm(const gpu_hopper &p, const float *row_scales, const gpu_int8_fixed *codes = NULL) {
+/* row_scales: [capacity], of SCALED numbers. */
+template <class T> DEV void gemm(const gpu_hopper &p, const float *row_scales) {
     extern __shared__ __align__(1024) char memory[];
     const int group = threadIdx.x >> 7, lane = threadIdx.x & 31;
     const gemm_memory m = gemm_memory_of<T>(memory);
@@ -834,7 +770,7 @@ DEV void gemm(const gpu_hopper &p, const float *row_scales, const gpu_int8_fixed
     } else {
         if (T::NC == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(T::SCALED ? 240 : 232));
         wait_before();
-        consume<T>(p.linear, memory, m, w, row_scales, codes, group, lane);
+        consume<T>(p.linear, memory, m, w, row_scales, group, lane);
     }
 }
 

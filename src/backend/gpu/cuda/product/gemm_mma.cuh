@@ -439,18 +439,8 @@ DEV void store_all(const gpu_epilogue &e, char *memory, typename T::outputs &y, 
     }
 }
 
-/* What becomes of a warp's numbers: what the epilogue says. */
-struct any_end {
-    template <class T>
-    DEV void store(const any_end &, const gpu_epilogue &e, char *memory, typename T::outputs &y, int m, int n,
-                   int rows, int columns, int warp, int lane) {
-        store_all<T>(e, memory, y, m, n, rows, columns, warp, lane);
-    }
-};
-
 /* row_scales: [capacity], of SCALED numbers. */
-template <class T, class END = any_end>
-DEV void gemm(const gpu_linear_parts &a, const float *row_scales, const END &at_end = END{}) {
+template <class T> DEV void gemm(const gpu_linear_parts &a, const float *row_scales) {
     extern __shared__ __align__(1024) char memory[];
     const gpu_linear &p = a.linear;
     const u32 ring = shared_address(memory);
@@ -536,7 +526,7 @@ DEV void gemm(const gpu_linear_parts &a, const float *row_scales, const END &at_
     else if constexpr (T::SCALED) {
         float y[T::MI][T::NI][4];
         scale_sums<T>(y, sum, scales + wm, scales + T::BM + wn, lane);
-        END::template store<T>(at_end, p.epilogue, memory, y, m0 + wm, n0 + wn, rows, columns, warp, lane);
+        store_all<T>(p.epilogue, memory, y, m0 + wm, n0 + wn, rows, columns, warp, lane);
     } else store_all<T>(p.epilogue, memory, sum, m0 + wm, n0 + wn, rows, columns, warp, lane);
 }
 

@@ -11,31 +11,9 @@ typedef struct gpu_int8_rows {
     float *scales;                         /* [count]                                                       */
 } gpu_int8_rows;
 
-enum { GPU_INT8_COUNTS = 3 };              /* before the words of rows: int8_count of ops.h                 */
-
-/* Rows with one scale for all. */
-typedef struct gpu_int8_fixed {
-    float scale, inverse;
-    uint32_t limit;                        /* bits of the least magnitude of bf16 that is clipped           */
-    uint32_t mark;                         /* the word of a row that is counted: not 0, another each layer  */
-    uint32_t *counts;                      /* [GPU_INT8_COUNTS + rows] or NULL                              */
-    float *scales;                         /* [capacity] where codes are left: `scale` for each             */
-} gpu_int8_fixed;
-
-typedef struct gpu_int8_fixed_rows {
-    gpu_int8_rows rows;
-    gpu_int8_fixed fixed;
-} gpu_int8_fixed_rows;
-
 typedef struct gpu_int8_product {
     gpu_linear_parts product;              /* x: codes; sums: integers                                      */
     const float *scales;                   /* [capacity] of the rows                                        */
 } gpu_int8_product;
-
-/* A gated product whose outputs are codes, [.][n] of epilogue.out. */
-typedef struct gpu_int8_coded {
-    gpu_int8_product product;
-    gpu_int8_fixed fixed;
-} gpu_int8_coded;
 
 #endif
