@@ -220,7 +220,7 @@ static openpi_status note_pair(tune_bench *b, const tune_pair *pair, openpi_erro
 }
 
 /* Makes room for every version of the plan (a recording keeps the work block's address), and the plan without
- * any choice, ready to run. */
+ * a table, ready to run. */
 static openpi_status prepare_plain(tune_bench *b, tune_run *plain, openpi_error *error) {
     for (int i = 0; i < b->tune->count; i++) {
         const tune_row *row = &b->tune->rows[i];
@@ -228,7 +228,8 @@ static openpi_status prepare_plain(tune_bench *b, tune_run *plain, openpi_error 
         else if (row->outcome == TUNE_CONFIRMED) place(b, row, row->entry.choice);
     }
     TRY(tune_hold_work(b, b->ops, plain->count, error));
-    for (int i = 0; i < plain->count; i++) b->ops[i].choice = 0;
+    for (int i = 0; i < plain->count; i++)
+        b->ops[i].choice = call_kinds_usual(b->session->plan, &b->ops[i], b->cameras);
     TRY(tune_hold_work(b, b->ops, plain->count, error));
     memcpy(plain->ops, b->ops, (size_t)plain->count * sizeof *plain->ops);
     return tune_prepare(b, plain, error);

@@ -324,6 +324,12 @@ static void time_library(tune_bench *b, tune_row *row) {
     }
 }
 
+/* The heuristic's choice for so many cameras is marked in the place of that for all. */
+static void mark_usual(const tune_bench *b, const op *op, candidate *list, int count) {
+    const int usual = call_kinds_usual(b->session->plan, op, b->cameras);
+    for (int i = 0; usual && i < count; i++) list[i].heuristic = i + 1 == usual;
+}
+
 openpi_status tune_measure_shape(tune_bench *b, int index, const tuning_key *key, int calls,
                                  openpi_error *error) {
     static const size_t capacity = TUNING_CANDIDATES + 1;
@@ -345,6 +351,7 @@ openpi_status tune_measure_shape(tune_bench *b, int index, const tuning_key *key
     if (status == OPENPI_OK) {
         row.candidates = b->device->backend->candidates(b->device, op, list, TUNING_CANDIDATES);
         if (row.candidates > TUNING_CANDIDATES) row.candidates = TUNING_CANDIDATES;
+        mark_usual(b, op, list, row.candidates);
         line_up(b, key, l);
     }
     for (int i = 0; i <= row.candidates && status == OPENPI_OK; i++) {

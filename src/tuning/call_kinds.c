@@ -30,21 +30,18 @@ static row_set *picture_rows(const plan *p, op *op) {
     return rows && (rows->capacity == PICTURE_ROWS || rows->capacity == longest) ? rows : NULL;
 }
 
-/* 1: no table decides, and the device asks its heuristic for each number of cameras. */
+/* 1: the device asks its heuristic for each number of cameras. */
 static int by_rows(const model *m) {
     const backend *backend = m->device->backend;
-    return !m->tuning && backend->chooses_by_rows && backend->chooses_by_rows(m->device);
+    return backend->chooses_by_rows && backend->chooses_by_rows(m->device);
 }
 
-/* Without a table: what the device's heuristic takes for as many rows as fewer cameras have; 0: the usual
- * choice. */
-static int usual_choice(const call_kinds *kinds, const op *op, int cameras) {
-    const plan *p = kinds->plan;
+int call_kinds_usual(const plan *p, const op *op, int cameras) {
     const backend *backend = p->model->device->backend;
     candidate list[TUNING_CANDIDATES];
     struct op fewer = *op;
     row_set *rows = picture_rows(p, &fewer);
-    if (!rows || plan_samples(p) > 1 || cameras == OPENPI_CAMERAS) return 0;
+    if (!rows || plan_samples(p) > 1 || cameras == OPENPI_CAMERAS || !by_rows(p->model)) return 0;
     rows->capacity -= (OPENPI_CAMERAS - cameras) * OPENPI_IMAGE_TOKENS;
     const int count = backend->candidates(p->model->device, &fewer, list, TUNING_CANDIDATES);
     for (int i = 0; i < count && i < TUNING_CANDIDATES; i++)
@@ -53,9 +50,9 @@ static int usual_choice(const call_kinds *kinds, const op *op, int cameras) {
 }
 
 /* Without a table no prompt is short. */
-static void look_up_by_rows(const call_kinds *kinds, const op *op, known_shape *out) {
+static void look_up_by_rows(const plan *p, const op *op, known_shape *out) {
     for (int kind = 0; kind < OPENPI_CAMERAS && out->candidates > 1; kind++)
-        out->choices[kind] = out->choices[kind + OPENPI_CAMERAS] = usual_choice(kinds, op, kind + 1);
+        out->choices[kind] = out->choices[kind + OPENPI_CAMERAS] = call_kinds_usual(p, op, kind + 1);
 }
 
 /* For a short prompt, ops over the rows of the longest prefix are looked up as if it were the short one. */
@@ -65,7 +62,7 @@ static void look_up(const call_kinds *kinds, const op *op, known_shape *out) {
     *out = (known_shape){.key = tuning_key_of(op)};
     out->candidates = backend->candidates ? backend->candidates(m->device, op, NULL, 0) : 0;
     if (!m->tuning) {
-        look_up_by_rows(kinds, op, out);
+        look_up_by_rows(kinds->plan, op, out);
         return;
     }
     for (int kind = 0; kind < CALL_KINDS && out->candidates > 1; kind++) {
@@ -73,8 +70,9 @@ static void look_up(const call_kinds *kinds, const op *op, known_shape *out) {
         if (kind > CALL_ANY && kinds->short_prompt && key.m == PICTURE_ROWS + kinds->plan->shape.max_prompt)
             key.m = PICTURE_ROWS + kinds->short_prompt;
         const tuning_entry *entry = tuning_find(m->tuning, &key, kind % OPENPI_CAMERAS + 1);
-        out->choices[kind] = entry ? tuning_choice(m->device, op, entry->choice) : 0;
-        out->found |= out->choices[kind] > 0;
+        const int known = entry ? tuning_choice(m->device, op, entry->choice) : 0;
+        out->choices[kind] = known ? known : call_kinds_usual(kinds->plan, op, kind % OPENPI_CAMERAS + 1);
+        out->found |= known > 0;
     }
 }
 

@@ -1,8 +1,8 @@
 /* Kinds of call: which kernel choices a call takes, and which recording replays it.
  *
  * A tuning table may name other kernels for other numbers of cameras and for shorter prompts: fewer rows,
- * fewer waves of tiles. Without a table, a device that chooses by rows takes for fewer cameras what its
- * heuristic takes for fewer rows. So a session of one sample has six kinds of call: 1, 2 or 3 cameras
+ * fewer waves of tiles. What no table knows, a device that chooses by rows takes for fewer cameras as its
+ * heuristic would for fewer rows. So a session of one sample has six kinds of call: 1, 2 or 3 cameras
  * with a prompt of any length, then the same with a short prompt. CALL_ANY (3 cameras, any prompt) serves
  * every call. A session of several samples has that kind only, because a sample's result must not depend
  * on its neighbours.
@@ -28,7 +28,10 @@ typedef struct call_kinds {
     size_t work_bytes;           /* of the work block: enough for every kind                               */
 } call_kinds;
 
-/* Looks every op of the plan up in the model's table; without one, asks the device's heuristic. The ops have
+/* What runs an op of the plan where no table names anything: op.choice of what the device's heuristic takes
+ * for as many rows as so many cameras have; 0: the usual choice. */
+int call_kinds_usual(const plan *plan, const op *op, int cameras);
+/* Looks every op of the plan up in the model's table; what it does not know, call_kinds_usual. The ops have
  * the choices of CALL_ANY afterwards. On failure nothing is left to close. */
 openpi_status call_kinds_open(call_kinds *kinds, plan *plan, openpi_error *error);
 /* Records the bound plan once for every kind that has choices of its own. A device that cannot record is no

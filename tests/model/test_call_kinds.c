@@ -39,6 +39,19 @@ static int fake_candidates(const device *device, const op *op, candidate *out, i
     return 3;
 }
 
+/* The heuristic takes another kernel for one camera's rows, and for two. */
+static int fake_candidates_by_rows(const device *device, const op *op, candidate *out, int capacity) {
+    const int count = fake_candidates(device, op, out, capacity),
+              cameras = op->norm_linear.rows.capacity / OPENPI_IMAGE_TOKENS;
+    for (int i = 0; i < count && i < capacity; i++) out[i].heuristic = i == OPENPI_CAMERAS - cameras;
+    return count;
+}
+
+static int fake_by_rows(const device *device) {
+    (void)device;
+    return 1;
+}
+
 /* The more, the further an op's choice is down the list. */
 static size_t fake_work_bytes(const device *device, const op *ops, int count) {
     size_t bytes = 0;
@@ -78,6 +91,13 @@ static const backend fake_backend = {.name = "fake",
                                      .forget = fake_forget};
 static const backend no_record = {
     .name = "fake", .candidates = fake_candidates, .work_bytes = fake_work_bytes};
+
+static const backend by_rows = {.name = "fake",
+                                .candidates = fake_candidates_by_rows,
+                                .chooses_by_rows = fake_by_rows,
+                                .work_bytes = fake_work_bytes,
+                                .record = fake_record,
+                                .forget = fake_forget};
 
 /* ---- a plan ----------------------------------------------------------------------------------------- */
 
@@ -163,6 +183,29 @@ static void without_a_table(void **state) {
     assert_int_equal(b.kinds.tuned + b.kinds.unknown, 0);
     assert_int_equal(b.kinds.work_bytes, 300);
     tear_down(&b);
+}
+
+/* What no table knows, the heuristic chooses by the rows of each number of cameras: without a table, and with
+ * one for the op that it does not name. */
+static void fewer_cameras_have_fewer_rows(void **state) {
+    (void)state;
+    for (int table = 0; table < 2; table++) {
+        bench b;
+        set_up(&b, 1);
+        b.device.backend = &by_rows;
+        if (table) add_entry(&b, 1, 0, 0, "narrow");
+        else b.model.tuning = NULL;
+        open_and_record(&b);
+        recordings_fit_their_calls(&b);
+        for (int cameras = 1; cameras <= OPENPI_CAMERAS; cameras++) {
+            call(&b, cameras, LONGEST);
+            const int fewer = OPENPI_CAMERAS - cameras, usual = fewer ? fewer + 1 : 0;
+            assert_int_equal(b.ops[0].choice, usual);
+            assert_int_equal(b.ops[1].choice, table ? 3 : usual);
+        }
+        assert_int_equal(b.kinds.tuned, table);
+        tear_down(&b);
+    }
 }
 
 static void equal_choices_share(void **state) {
@@ -317,6 +360,7 @@ static void unknown_names(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_table),
+        cmocka_unit_test(fewer_cameras_have_fewer_rows),
         cmocka_unit_test(equal_choices_share),
         cmocka_unit_test(any_two_kinds_share),
         cmocka_unit_test(short_prompts),
