@@ -154,13 +154,7 @@ DEV void attend(block &b, const gpu_resident_long &p, const share &s) {
                 pack_bf16(out[j / 8][4 * (j % 8) + 2 * h] * f, out[j / 8][4 * (j % 8) + 2 * h + 1] * f);
         if (!b.group && !(b.lane & 3)) *stats_at(b, s.unit, s.part, row) = make_float2(top[h], sum[h]);
     }
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    consumers_meet();
-    if (!threadIdx.x) {
-        store_bytes(part_at(b, p, s.unit, s.part), b.base + AT_ROWS,
-                    (u32)(HEAD_KGROUPS * 16 * p.unit_height));
-        stored();
-    }
+    store_part(b, p, s);
     leave_places(b, fresh);
 }
 

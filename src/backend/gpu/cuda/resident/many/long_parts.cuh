@@ -91,6 +91,16 @@ DEV float2 *stats_at(const block &b, int unit, int part, int row) {
            (unit * LONG_PARTS + part) * LONG(TILE_ROWS) + row;
 }
 
+/* All consumers: the part's output, which they have left at AT_ROWS. */
+DEV void store_part(const block &b, const gpu_resident_long &p, const share &s) {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    consumers_meet();
+    if (threadIdx.x) return;
+    store_bytes(part_at(b, p, s.unit, s.part), b.base + AT_ROWS,
+                (u32)(HEAD_KGROUPS * 16 * p.unit_height));
+    stored();
+}
+
 /* ---- all parts ----------------------------------------------------------------------------------------- */
 
 /* Two threads have 8 dims of a unit's row, each every second part. */

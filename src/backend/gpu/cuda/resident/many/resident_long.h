@@ -25,7 +25,6 @@ enum {
     LONG_SQUARES = 3,                      /* norms that have sums of squares at the same time              */
     LONG_QKV_GROUPS = 4,                   /* groups of 8 columns of a block: qkv                           */
     LONG_GATE_UP_GROUPS = 8,
-    LONG_RESIDUAL_GROUPS = 2,              /* o and down, a cluster                                      */
 };
 
 /* The kernel for 64 rows. */

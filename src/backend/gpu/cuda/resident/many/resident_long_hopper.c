@@ -84,13 +84,14 @@ static void map_state(gpu_issue *issue, gpu_tensor_map *map, const void *memory,
     cuda_make_map(issue, map, 1, 2, memory, dims, strides, box);
 }
 
-static void resident_long_fill_layer(gpu_issue *issue, long_layer *to, const op *ops) {
+/* o and down have a group of columns for each block of a cluster. */
+static void resident_long_fill_layer(gpu_issue *issue, long_layer *to, const op *ops, int cluster) {
     const norm *in = &ops[LAYER_QKV].norm_qkv.norm, *post = &ops[LAYER_UP].norm_linear.norm;
     const op_linear_residual *o = &ops[LAYER_OUT].linear_residual, *down = &ops[LAYER_DOWN].linear_residual;
     map_weights(issue, &to->qkv, &ops[LAYER_QKV].norm_qkv.weight, LONG_QKV_GROUPS);
     map_weights(issue, &to->gate_up, &ops[LAYER_UP].norm_linear.weight, LONG_GATE_UP_GROUPS);
-    map_weights(issue, &to->o, &o->weight, LONG_RESIDUAL_GROUPS);
-    map_weights(issue, &to->down, &down->weight, LONG_RESIDUAL_GROUPS);
+    map_weights(issue, &to->o, &o->weight, (unsigned)cluster);
+    map_weights(issue, &to->down, &down->weight, (unsigned)cluster);
     to->scale_in = in->weight, to->shift_in = in->bias, to->gate_in = o->gate;
     to->scale_post = post->weight, to->shift_post = post->bias, to->gate_post = down->gate;
 }
@@ -131,7 +132,8 @@ static void resident_long_fill(gpu_issue *issue, gpu_resident_long *p, const op_
     map_state(issue, &p->queries, p->memory, sizes->state, chunks * p->unit_height);
     resident_long_map_cache(issue, &p->k, p, q->cache.k, p->k_layer, q->cache.capacity, chunks);
     resident_long_map_cache(issue, &p->v, p, q->cache.v, p->v_layer, q->cache.capacity, chunks);
-    for (int i = 0; i < depth; i++) resident_long_fill_layer(issue, &p->layers[i], block_layer(block, i));
+    for (int i = 0; i < depth; i++)
+        resident_long_fill_layer(issue, &p->layers[i], block_layer(block, i), sizes->grid.cluster);
 }
 
 int long_emit(gpu_issue *issue, const op_block *block, const long_sizes *sizes) {

@@ -168,13 +168,7 @@ DEV void attend(block &b, const gpu_resident_long &p, const share &s) {
             *(u32 *)(staged + ((16 * b.group + j) * p.unit_height + row) * 16) = out[j / 8][h][j % 8];
         if (!b.group && !(b.lane & 3)) *stats_at(b, s.unit, s.part, row) = make_float2(top[h], sum[h]);
     }
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    consumers_meet();
-    if (!threadIdx.x) {
-        store_bytes(part_at(b, p, s.unit, s.part), b.base + AT_ROWS,
-                    (u32)(HEAD_KGROUPS * 16 * p.unit_height));
-        stored();
-    }
+    store_part(b, p, s);
     leave_places(b, fresh);
 }
 

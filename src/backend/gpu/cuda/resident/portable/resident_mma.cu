@@ -180,7 +180,6 @@ DEV float *squares_of(const resident_thread &me) {
     return (float *)(me.beside + RESIDENT_MMA_TILE + RESIDENT_MMA_SHARES);
 }
 
-
 typedef struct resident_product {
     const void *x;
     int ldx, row_step, piece_step;         /* x's columns; from a row, from PIECE columns to the next       */
