@@ -84,12 +84,12 @@ typedef struct metrics_device {
     double busy_seconds;
 } metrics_device;
 
-/* What has been counted so far. */
 /* Numbers that 8-bit codes could not say (openpi_session_info.w8_clipped …). */
 typedef struct metrics_lost {
     uint64_t clipped, rows, not_finite;
 } metrics_lost;
 
+/* What has been counted so far. */
 typedef struct metrics_counts {
     uint64_t requests[SCHEDULER_CLASSES][REQUEST_RESULTS];
     uint64_t rejected[REJECTIONS];

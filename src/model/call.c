@@ -18,10 +18,6 @@ static void lay_out_rows(row_table *table, arena *arena, int capacity) {
 
 size_t call_slot_bytes(const plan *plan) { return (size_t)plan->shape.batch * IMAGE_BYTES * sizeof(float); }
 
-size_t call_counts_bytes(const call_tables *tables) {
-    return (size_t)(INT8_COUNTS + tables->prefix.capacity) * sizeof(uint32_t);
-}
-
 void call_lay_out(plan_inputs *in, arena *arena, const plan *plan) {
     const plan_shape *s = &plan->shape;
     size_t batch = (size_t)s->batch;
@@ -49,8 +45,7 @@ void call_lay_out(plan_inputs *in, arena *arena, const plan *plan) {
     }
     in->state = arena_take(arena, batch * OPENPI_ACTION_DIM * sizeof(float));
     size_t rows = batch * (size_t)s->horizon, row_bytes = OPENPI_ACTION_DIM * sizeof(float);
-    if (plan->model->types.fixed)
-        in->counts = arena_take(arena, call_counts_bytes(tables));
+    if (plan->model->types.fixed) in->counts = arena_take(arena, INT8_COUNTS * sizeof(uint32_t));
     in->x_t = arena_take(arena, rows * row_bytes);
     if (s->rtc) {
         in->target = arena_take(arena, rows * row_bytes);

@@ -71,8 +71,8 @@ typedef struct plan_inputs {
     call_tables tables;
     float *own_dt;               /* [batch][horizon] of a timed step, else NULL                            */
     float *state;                /* [batch][32]                                                            */
-    uint32_t *counts;            /* zeros in; what 8-bit codes lost out (matrix.counts); NULL: no matrix of
-                                    the model counts. Right before x_t, with which it comes back           */
+    uint32_t *counts;            /* [INT8_COUNTS] zeros in; what 8-bit codes lost out (matrix.counts); NULL:
+                                    no matrix counts. Right before x_t, with which it comes back           */
     float *x_t;                  /* [batch][horizon][32] noise or known actions in, actions out            */
     /* Real-time chunking, else NULL: */
     float *target, *weight;      /* [batch][horizon][32] and [.]: op_guide                                 */
@@ -220,8 +220,6 @@ static inline int plan_columns(const plan *plan) { return plan_timed_column(plan
 /* call.c: lays the inputs out in one block (only measures where the arena's base is NULL), and fills the
  * tables for a batch of samples. */
 void call_lay_out(plan_inputs *inputs, arena *arena, const plan *plan);
-/* Bytes of plan_inputs.counts. */
-size_t call_counts_bytes(const call_tables *tables);
 typedef struct call_counts {
     int images, text, prefix, batch;       /* batch: of chunks                                             */
 } call_counts;

@@ -51,7 +51,7 @@ typedef enum matrix_input {
     INPUT_INT8,                  /* 8-bit integers, a scale a row or one for all                           */
 } matrix_input;
 
-/* Counters of a call, behind them a word for each row: a device's, to count a row once. */
+/* Counters of a call. */
 typedef enum int8_count {
     INT8_CLIPPED,                /* finite numbers whose code was clipped                                  */
     INT8_CLIPPED_ROWS,           /* rows with such a number, a layer each                                  */
@@ -69,8 +69,8 @@ typedef struct matrix {
     int raw;                     /* 1: data is row-major [n][k]; the backend packs it before each use     */
     matrix_input input;          /* what its rows are made into                                           */
     float row_scale;             /* INPUT_INT8: of all rows; 0: each has its own                           */
-    uint32_t *counts;            /* row_scale: [INT8_COUNTS + rows] a session's, zero at the beginning of a
-                                    call; NULL: nothing is counted                                         */
+    uint32_t *counts;            /* row_scale: [INT8_COUNTS] a session's, zero at the beginning of a call;
+                                    NULL: nothing is counted                                               */
 } matrix;
 
 typedef enum norm_kind {

@@ -49,29 +49,20 @@ int call_kinds_usual(const plan *p, const op *op, int cameras) {
     return 0;
 }
 
-/* Without a table no prompt is short. */
-static void look_up_by_rows(const plan *p, const op *op, known_shape *out) {
-    for (int kind = 0; kind < OPENPI_CAMERAS && out->candidates > 1; kind++)
-        out->choices[kind] = out->choices[kind + OPENPI_CAMERAS] = call_kinds_usual(p, op, kind + 1);
-}
-
 /* For a short prompt, ops over the rows of the longest prefix are looked up as if it were the short one. */
 static void look_up(const call_kinds *kinds, const op *op, known_shape *out) {
     const model *m = kinds->plan->model;
     const backend *backend = m->device->backend;
     *out = (known_shape){.key = tuning_key_of(op)};
     out->candidates = backend->candidates ? backend->candidates(m->device, op, NULL, 0) : 0;
-    if (!m->tuning) {
-        look_up_by_rows(kinds->plan, op, out);
-        return;
-    }
     for (int kind = 0; kind < CALL_KINDS && out->candidates > 1; kind++) {
         tuning_key key = out->key;
         if (kind > CALL_ANY && kinds->short_prompt && key.m == PICTURE_ROWS + kinds->plan->shape.max_prompt)
             key.m = PICTURE_ROWS + kinds->short_prompt;
-        const tuning_entry *entry = tuning_find(m->tuning, &key, kind % OPENPI_CAMERAS + 1);
+        const int cameras = kind % OPENPI_CAMERAS + 1;
+        const tuning_entry *entry = m->tuning ? tuning_find(m->tuning, &key, cameras) : NULL;
         const int known = entry ? tuning_choice(m->device, op, entry->choice) : 0;
-        out->choices[kind] = known ? known : call_kinds_usual(kinds->plan, op, kind % OPENPI_CAMERAS + 1);
+        out->choices[kind] = known ? known : call_kinds_usual(kinds->plan, op, cameras);
         out->found |= known > 0;
     }
 }

@@ -29,7 +29,7 @@ enum { N = 40, MOST_ROWS = 70, MOST_K = 4304, KINDS = 7 };
 typedef struct problem {
     float *a, x[MOST_ROWS * N], expected[MOST_ROWS * N], scales[N];
     int8_t *codes;
-    uint32_t counts[INT8_COUNTS + MOST_ROWS], lost[INT8_COUNTS];
+    uint32_t counts[INT8_COUNTS], lost[INT8_COUNTS];
     int32_t count;
     int k;
     op op;

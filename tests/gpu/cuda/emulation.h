@@ -17,7 +17,8 @@
  *
  * A launch fails with a sentence, and its kernel is left where it stands, when
  *   - lanes of a warp, or warps of a block, arrive at different collectives, or a lane of the mask has ended.
- *     Threads that have ended are not waited for at __syncthreads(), nor does a group that is not whole go on
+ *     Threads that have ended are not waited for at __syncthreads()
+ *   - warps wait at a barrier of their own for more threads than will ever come
  *   - an instruction's address in shared memory lies outside of the launch's, or is not aligned
  *   - something is written in shared memory right behind the launch's
  *   - all blocks wait for each other, or one waits for blocks that need not be alive

@@ -65,7 +65,8 @@ DEV void load_tile(const gpu_cache_attention &p, const row_warp &me, const void 
 }
 
 /* The block's first row, the number of rows; its rows of tokens: the first, the last of those in use, counted
- * from there, and of each its sample and number of keys. */
+ * from there, and of each its sample and number of keys. Note: this and the two functions below are
+ * attention.cuh's cache_rows, keys_of and settle over shared memory, for want of registers. */
 typedef struct row_table {
     int f0, total, first_row, last;
     const int2 *rows;
