@@ -13,11 +13,18 @@ enum { HORIZON = 17, PROMPT = 200, VALUES = HORIZON * OPENPI_ACTION_DIM };
 static const char card[] = "rtx4090";
 static const char *const full[] = {"full:pi0", "full:pi05"};
 
-static openpi_engine *open_engine(const char *spec, openpi_dtype dtype, int max_delay) {
+/* dims: NULL for those that the spec names. */
+static openpi_engine *open_engine_of(const char *spec, const openpi_dims *dims, openpi_dtype dtype,
+                                     int max_delay) {
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     must(openpi_synthetic_parse(spec, &synthetic, &error));
     synthetic.rtc_max_delay = max_delay;
+    if (dims) synthetic.dims = *dims;
     return open_resident_as(card, NULL, &synthetic, dtype, SWITCH_PERSISTENT_DENOISE, "resident kernel");
+}
+
+static openpi_engine *open_engine(const char *spec, openpi_dtype dtype, int max_delay) {
+    return open_engine_of(spec, NULL, dtype, max_delay);
 }
 
 static openpi_session *open_session(openpi_engine *engine, int resident, int batch, int horizon, int rtc) {
@@ -128,14 +135,14 @@ static void test_where_legal(void **state) {
 
 /* Two engines on one card, called at the same time: neither kernel may hold a part of the card that the other
  * one waits for. The same inputs give the same bits. */
-static void test_two_engines(void **state) {
+static void call_two(const openpi_dims *dims, int calls) {
     static caller callers[2];
     openpi_engine *engines[2];
-    (void)state;
     for (int i = 0; i < 2; i++) {
         caller *c = &callers[i];
-        c->calls = long_run(300);
-        if (!(engines[i] = open_engine(full[i], OPENPI_BF16, 0))) skip();
+        *c = (caller){.calls = calls};
+        if (!(engines[i] = open_engine_of(full[i], dims, OPENPI_BF16, 0))) skip();
+        check_shape(engines[i], 1, 10, 1);
         c->session = open_session(engines[i], 1, 1, 10, 0);
         c->in = inputs_open(PROMPT, HORIZON);
         draw(c->in, ANY_CAMERAS);
@@ -152,6 +159,33 @@ static void test_two_engines(void **state) {
     }
 }
 
+static void test_two_engines(void **state) {
+    (void)state;
+    call_two(NULL, long_run(300));
+}
+
+/* The expert as it is, all else as narrow as it goes: a call is little more than the resident kernel, so that
+ * many calls take little time. */
+static void test_two_experts(void **state) {
+    static const openpi_dims dims = {
+        .size = sizeof dims,
+        .vision_width = 72,
+        .vision_depth = 1,
+        .vision_heads = 1,
+        .vision_mlp = 24,
+        .width = 24,
+        .depth = 18,
+        .heads = 8,
+        .head_dim = 256,
+        .mlp = 40,
+        .expert_width = 1024,
+        .expert_mlp = 4096,
+        .vocab = 2048,
+    };
+    (void)state;
+    call_two(&dims, long_run(1000));
+}
+
 /* An argument: the only test to run. */
 int main(int argc, char **argv) {
     random_state = 5;
@@ -161,6 +195,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_chunking),
         cmocka_unit_test(test_where_legal),
         cmocka_unit_test(test_two_engines),
+        cmocka_unit_test(test_two_experts),
     };
     return verdict(cmocka_run_group_tests_name("gpu resident_mma", tests, NULL, NULL));
 }
