@@ -47,6 +47,8 @@ fake $openpi --runs 2 --warmup 0 >out 2>err || { bad "$openpi"; cat err; }
 [ "$(grep -c '^sampled 1 20 10 True' out)" = 5 ] || bad "compiled: the compiled function was not called, or not with the published workload"
 fake $realtime --runs 3 --warmup 0 >out 2>err || { bad "$realtime"; cat err; }
 holds b.json 'd["system"]["name"] == "realtime-vla, Triton" and d["model"]["parameters"] == 200 + 20 * 2048'
+FAKE_CHIP=sm80 fake $realtime --instructions sm80 --runs 1 --warmup 0 >out 2>err || { bad "held to a chip"; cat err; }
+holds b.json 'd["system"]["name"] == "realtime-vla, Triton, held to sm80"'
 
 # The percentiles are those of openpi bench: between the two neighbours.
 (cd "$peers" && python3 -c "
@@ -68,6 +70,7 @@ refuses "holds no src/openpi/models_pytorch/pi0_pytorch.py" $peers/openpi-pytorc
 refuses "holds no pi0_infer.py" $peers/realtime-vla --checkout "$here/openpi" --json a.json
 refuses "holds no pi05_infer.py" $realtime --variant pi05
 refuses "expected 10: its graph holds that many" $realtime --steps 9
+refuses "expected a chip as Triton names it, such as sm80" $realtime --instructions 8.0
 refuses "it computes one sample" $realtime --batch 1,2
 refuses "such as 1,2,4" $openpi --batch 1,x
 refuses "such as 1,2,4" $openpi --batch 0

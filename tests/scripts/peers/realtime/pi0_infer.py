@@ -1,5 +1,9 @@
 """Stands in for realtime-vla: the one class that the script uses, and checks of what it is given."""
+import os
+
 import torch
+
+assert os.environ.get("TRITON_OVERRIDE_ARCH") == os.environ.get("FAKE_CHIP")      # Triton reads it when it is imported
 
 
 class Pi0Inference:
