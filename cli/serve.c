@@ -60,6 +60,13 @@ static int shadow_read(const serve_values *v, double *bound) {
     return 0;
 }
 
+/* Half the processors, as long as that is neither one nor more than decoding has a use for. */
+static int usual_threads(void) {
+    long half = sysconf(_SC_NPROCESSORS_ONLN) / 2;
+    if (half < SERVE_PREPARE_FEWEST) return SERVE_PREPARE_FEWEST;
+    return half > SERVE_PREPARE_MOST ? SERVE_PREPARE_MOST : (int)half;
+}
+
 static int serve_run(const void *values, char **positional, int count) {
     enum { TEXT = 1, JSON = 2 };           /* places in --log-format's list                                */
     const serve_values *v = values;
@@ -93,7 +100,7 @@ static int serve_run(const void *values, char **positional, int count) {
                              .allow_origin = v->allow_origin,
                              .admin = v->no_admin ? NULL : v->admin ? v->admin : SERVE_ADMIN,
                              .drain_seconds = v->drain,
-                             .prepare_threads = v->prepare_threads,
+                             .prepare_threads = v->prepare_threads ? v->prepare_threads : usual_threads(),
                              .max_block = v->max_block ? v->max_block : v->throughput ? THROUGHPUT_BLOCK : 1,
                              .kept_prefixes = v->kept_prefixes,
                              .samples = v->samples,
@@ -147,7 +154,6 @@ static const serve_values defaults = {.port = SERVE_PORT,
                                       .drain = SERVE_DRAIN_SECONDS,
                                       .kept_prefixes = 1,
                                       .samples = 1,
-                                      .prepare_threads = SERVE_PREPARE_THREADS,
                                       .max_message = SERVE_MESSAGE_BYTES,
                                       .max_in_flight = SERVE_IN_FLIGHT_BYTES,
                                       .max_connections = SERVE_CONNECTIONS,
@@ -250,7 +256,7 @@ static const option_row options[] = {
      .offset = AT(drain), .low = 1, .high = 3600},
     {OPTION_INT, "prepare-threads", "N",
      "threads that decode, resize and tokenise requests while the device computes; reserved robots have one "
-     "more (default: 2)",
+     "more (default: half the processors, 2 to 8)",
      .offset = AT(prepare_threads), .low = 1, .high = 64},
     {OPTION_CHOICE, "log-format", "text|json|auto",
      "of the lines on stderr: for people, or an object each (default: auto, which is text on a terminal)",

@@ -3,6 +3,7 @@
  *   client_address.c   ws://HOST:PORT
  *   client_socket.c    WebSocket connections, many of them on one loop; client_socket_absent.c stands in
  *                      where libwebsockets or libuv is not installed: its client_open says so
+ *   client_frame.h     the frames of their messages
  *   client_request.c   an observation as the bytes of a request
  *   client_reply.c     the server's metadata, its replies and its error sentences
  *   client_bytes.h     msgpack, as far as both need it
@@ -26,7 +27,6 @@ enum {
     CLIENT_HOST = 256,
     CLIENT_PATH = 512,
     CLIENT_SENTENCE = 500,       /* bytes of a sentence with its NUL                                        */
-    CLIENT_HEADROOM = 32,        /* bytes before a message, where its frame's head is written               */
 };
 
 /* ---- addresses ------------------------------------------------------------------------------------ */
@@ -78,9 +78,8 @@ void client_after(client_loop *loop, double milliseconds);
 /* Begins to connect; `opened` or `closed` follows, perhaps before this returns. `key`: sent as
  * "Authorization: Api-Key KEY", copied; NULL: nothing is. 0, and no event follows: no memory. */
 int client_connect(client_loop *loop, const char *key, void *user);
-/* `data` has CLIENT_HEADROOM bytes before it, and is the connection's until `sent` or `closed`: sending
- * changes the bytes, head and message. One message at a time. */
-void client_send(client_socket *socket, uint8_t *data, size_t bytes);
+/* `data` is not changed, and must stay as it is until `sent` or `closed`. One message at a time. */
+void client_send(client_socket *socket, const uint8_t *data, size_t bytes);
 
 /* ---- a request ------------------------------------------------------------------------------------ */
 
@@ -143,8 +142,8 @@ typedef struct client_request {
     double deadline_ms;          /* after which the robot has no use for the reply; 0: none                 */
 } client_request;
 
-/* The bytes of a message, with CLIENT_HEADROOM before them: what client_send takes. Begins as {0}; a message
- * that is written again keeps its memory. */
+/* The bytes of a message, which client_send takes. Begins as {0}; a message that is written again keeps its
+ * memory. */
 typedef struct client_message {
     uint8_t *bytes;
     size_t count, capacity;

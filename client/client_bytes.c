@@ -10,9 +10,9 @@
 static uint8_t *extend(client_message *m, size_t count) {
     if (m->capacity - m->count < count) {
         size_t capacity = 2 * (m->count + count);
-        uint8_t *larger = realloc(m->bytes ? m->bytes - CLIENT_HEADROOM : NULL, CLIENT_HEADROOM + capacity);
+        uint8_t *larger = realloc(m->bytes, capacity);
         if (!larger) return NULL;
-        m->bytes = larger + CLIENT_HEADROOM;
+        m->bytes = larger;
         m->capacity = capacity;
     }
     m->count += count;

@@ -137,6 +137,6 @@ int client_request_write(const client_request *r, client_message *out, char why[
 }
 
 void client_message_free(client_message *m) {
-    if (m->bytes) free(m->bytes - CLIENT_HEADROOM);
+    free(m->bytes);
     *m = (client_message){NULL, 0, 0};
 }

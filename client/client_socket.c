@@ -7,7 +7,7 @@
 #include <string.h>
 #include <uv.h>
 
-_Static_assert(LWS_PRE <= CLIENT_HEADROOM, "a frame's head fits before a message");
+#include "client/client_frame.h"
 
 enum { READ_BYTES = 64 << 10, CONNECT_SECONDS = 10 };
 
@@ -19,8 +19,8 @@ struct client_socket {
     struct lws *wsi;
     void *user;
     char *authorization;         /* NULL: none                                                            */
-    uint8_t *message;            /* to send; NULL: none                                                   */
-    size_t message_bytes;
+    const uint8_t *message;      /* to send; NULL: none                                                   */
+    size_t message_bytes, written;         /* written: of them, in frames                                  */
     int flushing;                /* written, but the kernel has not taken all of it                       */
     uint8_t *received;           /* [received_count] of a message that is not whole                       */
     size_t received_count, received_capacity;
@@ -38,6 +38,7 @@ struct client_loop {
     struct lws_context *context;
     struct lws_protocols protocols[2];
     client_socket *sockets;
+    uint8_t frame[LWS_PRE + CLIENT_FRAME];                     /* that is being written                    */
 };
 
 static void forget(client_socket *s) {
@@ -56,21 +57,30 @@ static void end(client_socket *s, const char *why) {
 
 /* ---- messages ------------------------------------------------------------------------------------- */
 
-void client_send(client_socket *s, uint8_t *data, size_t bytes) {
+void client_send(client_socket *s, const uint8_t *data, size_t bytes) {
     s->message = data;
     s->message_bytes = bytes;
+    s->written = 0;
     lws_callback_on_writable(s->wsi);
+}
+
+/* The message's next frame. Returns -1 to close. */
+static int write_frame(client_socket *s) {
+    uint8_t mask[CLIENT_MASK], *frame = s->loop->frame + LWS_PRE;
+    if (lws_get_random(s->loop->context, mask, CLIENT_MASK) != CLIENT_MASK) return -1;
+    size_t bytes = client_frame_write(frame, s->message, s->message_bytes, &s->written, mask);
+    if (lws_write(s->wsi, frame, bytes, LWS_WRITE_RAW) < 0) return -1;
+    if (s->written == s->message_bytes) s->message = NULL;
+    return 0;
 }
 
 /* The socket takes bytes. Returns -1 to close. */
 static int write_more(client_socket *s) {
     if (lws_partial_buffered(s->wsi)) return 0;                /* called again when it has gone out         */
     if (s->message) {
-        int written = lws_write(s->wsi, s->message, s->message_bytes, LWS_WRITE_BINARY);
-        if (written < 0) return -1;
-        s->message = NULL;
-        s->flushing = lws_partial_buffered(s->wsi);
-        if (s->flushing) lws_callback_on_writable(s->wsi);
+        if (write_frame(s) < 0) return -1;
+        s->flushing = !s->message && lws_partial_buffered(s->wsi);
+        if (s->message || s->flushing) lws_callback_on_writable(s->wsi);
         else s->loop->events->sent(s->user);
     } else if (s->flushing) {
         s->flushing = 0;

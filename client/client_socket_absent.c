@@ -22,6 +22,6 @@ int client_connect(client_loop *loop, const char *key, void *user) {
     return 0;
 }
 
-void client_send(client_socket *socket, uint8_t *data, size_t bytes) {
+void client_send(client_socket *socket, const uint8_t *data, size_t bytes) {
     (void)socket, (void)data, (void)bytes;
 }

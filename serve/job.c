@@ -73,7 +73,7 @@ job *job_take(job_pool *pool) {
     job->next = NULL;
     job->connection = NULL;
     job->last = NULL;
-    job->count = 0;
+    job->count = job->needs = 0;
     job->samples = job->turn = job->many = 0;
     job->status = OPENPI_OK;
     job->result = REQUEST_OK;
@@ -118,6 +118,13 @@ int job_make_room(job *job, int chunks, int horizon, int action_dim) {
     job->answer_capacity = reply;
     job->answer.data = job->answer_memory + NET_HEADROOM;
     return 1;
+}
+
+/* Memory for one chunk again, so that the job and its message's memory can be kept. 0: there is none. */
+static int shrink(const job_pool *pool, job *job) {
+    if (job->room == 1) return 1;
+    job->room = 0;
+    return job_make_room(job, 1, pool->horizon, pool->action_dim);
 }
 
 void job_drop_parts(job *job) {
@@ -167,7 +174,7 @@ void job_give(job_pool *pool, job *job) {
     job->snapshot = NULL;
     job_drop_parts(job);
     in_flight_give(&pool->in_flight, job->capacity);
-    if (pool->kept + job->capacity > KEPT_BYTES || job->room > 1) {
+    if (pool->kept + job->capacity > KEPT_BYTES || !shrink(pool, job)) {
         job_free(job);
         return;
     }

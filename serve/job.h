@@ -23,6 +23,9 @@ struct connection;
 typedef struct job_part {
     openpi_request *request;
     openpi_sample sample;
+    double deadline_ms;          /* after the message arrived; 0: none                                     */
+    int samples;                 /* its "openpi/samples"; 0: absent                                        */
+    int truncated;               /* 1: its prompt was cut                                                  */
     openpi_status status;        /* not OK: it is not computed, and                                        */
     char sentence[500];          /* why                                                                    */
 } job_part;
@@ -44,6 +47,7 @@ typedef struct job {
     uint64_t model_number;       /* its number, from preparing on                                          */
     char model_hash[24];         /* its weights', likewise                                                 */
     openpi_request *request;     /* made for the model's policy and valid as long                          */
+    size_t needs;                /* bytes that preparing a message of several takes; 0: not known          */
     size_t preparing_bytes;      /* its bytes, as far as they are counted in flight                        */
     openpi_sample sample;
     int samples;                 /* "openpi/samples" of its message; 0: absent                             */

@@ -1,44 +1,17 @@
 /* See prepare.h. */
 #include "prepare.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "serve/small/alert.h"
 #include "serve/small/clock.h"
 #include "serve/small/fail.h"
+#include "prepare_inside.h"
 #include "rtc.h"
 #include "serve/small/thread.h"
 
-enum { TRIM_MS = 4000, TRIM_MOST = 64, THREADS_MOST = 65, DIMS = OPENPI_ACTION_DIM };
-
-/* The jobs of one class that wait, and the threads that take them. One more thread takes reserved jobs only,
- * so that none of them waits until a shared one is prepared; the others take both. */
-typedef struct lane {
-    prepare *prepare;
-    job *first, *last;
-    pthread_cond_t changed;
-    alert coming;                /* its own jobs                                                           */
-    int looking;                 /* threads that look for one                                              */
-    int busy;                    /* threads that prepare one                                               */
-} lane;
-
-struct prepare {
-    prepare_options options;
-    pthread_t threads[THREADS_MOST];
-    int thread_count;
-    pthread_mutex_t lock;        /* guards what follows                                                    */
-    lane lanes[SCHEDULER_CLASSES];
-    atomic_int reserving;        /* 1: a reserved job came, so other threads are not to be in its way      */
-    serve_model *model;          /* that requests are prepared for                                         */
-    openpi_request **free;       /* [free_count], of that model                                            */
-    int free_count, made;        /* made: of all models                                                    */
-    int least_free;              /* since trimmed_ms                                                       */
-    double trimmed_ms;
-    int ended;
-};
+enum { TRIM_MS = 4000, TRIM_MOST = 64, DIMS = OPENPI_ACTION_DIM };
 
 /* ---- what waits, and what it waits for -------------------------------------------------------------- */
 
@@ -50,21 +23,24 @@ static job *first_of(lane *lane) {
     return job;
 }
 
-static void count_bytes(prepare *p, job *job, size_t bytes) {
+void prepare_count(prepare *p, job *job, size_t bytes) {
     if (!p->options.in_flight) return;
     if (bytes > job->preparing_bytes) in_flight_add(p->options.in_flight, bytes - job->preparing_bytes);
     else in_flight_give(p->options.in_flight, job->preparing_bytes - bytes);
     job->preparing_bytes = bytes;
 }
 
-/* Half of what is left is for messages that come. Where nobody else has a request, the job gets one all the
+/* What the job may need, as far as that is known. */
+static size_t needs(const prepare *p, const job *job) {
+    return job->needs ? job->needs : openpi_request_bytes(p->model->policy, job->count, NULL);
+}
+
+/* Half of what is left is for messages that come. Where no other job has a request, this one gets one all the
  * same: so it goes on. */
 static int fits(const prepare *p, const job *job) {
     in_flight *all = p->options.in_flight;
-    int used = p->made - p->free_count;
-    if (used && !p->free_count && p->made >= p->options.most) return 0;
-    return !used || !all ||
-           openpi_request_bytes(p->model->policy, job->count, NULL) <= in_flight_left(all) / 2;
+    if (p->jobs >= p->options.most) return 0;
+    return !p->jobs || !all || needs(p, job) <= in_flight_left(all) / 2;
 }
 
 /* Gives the job a request; NULL where there has to be one more. With the lock held. */
@@ -72,11 +48,47 @@ static void give_request(prepare *p, job *job) {
     job->model = model_hold(p->model);
     job->model_number = p->model->number;
     memcpy(job->model_hash, p->model->hash, sizeof job->model_hash);
-    count_bytes(p, job, openpi_request_bytes(p->model->policy, job->count, NULL));
+    prepare_count(p, job, needs(p, job));
+    p->jobs++;
     job->request = p->free_count ? p->free[--p->free_count] : NULL;
     if (!job->request) p->made++;
     if (p->free_count < p->least_free) p->least_free = p->free_count;
 }
+
+/* ---- what threads share ------------------------------------------------------------------------------ */
+
+static void let_reserved_pass(prepare *p) {
+    if (atomic_load(&p->reserving)) serve_thread_yield();
+}
+
+/* The next part of the work. With the lock held, but not while it is done. */
+static void do_part(prepare *p, work *work) {
+    int part = work->begun++;
+    if (work->begun == work->job->part_count) {
+        struct work **at = &p->works;
+        while (*at != work) at = &(*at)->next;
+        *at = work->next;
+    }
+    pthread_mutex_unlock(&p->lock);
+    work->step(p, work->job, part);
+    pthread_mutex_lock(&p->lock);
+    if (++work->over == work->job->part_count) pthread_cond_broadcast(&p->over);
+}
+
+void prepare_each(prepare *p, job *job, part_step *step) {
+    work own = {.job = job, .step = step};
+    work **at = &p->works;
+    pthread_mutex_lock(&p->lock);
+    while (*at && (!job->reserved || (*at)->job->reserved)) at = &(*at)->next;
+    own.next = *at;
+    *at = &own;
+    if (job->part_count > 1) pthread_cond_broadcast(&p->lanes[SCHEDULER_SHARED].changed);
+    while (own.begun < job->part_count) do_part(p, &own);
+    while (own.over < job->part_count) pthread_cond_wait(&p->over, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- threads ----------------------------------------------------------------------------------------- */
 
 /* One thread of the lane does. With the lock held, but not while it looks. */
 static void look(lane *lane) {
@@ -88,7 +100,13 @@ static void look(lane *lane) {
     lane->looking = 0;
 }
 
-/* Waits for a job that a thread of this lane may prepare, and gives it a request. NULL at the end. */
+static void help(prepare *p) {
+    let_reserved_pass(p);
+    do_part(p, p->works);
+}
+
+/* Waits for a job that a thread of this lane may prepare, and gives it a request; works for others' jobs
+ * meanwhile. NULL at the end. */
 static job *take(lane *own) {
     prepare *p = own->prepare;
     lane *shared = &p->lanes[SCHEDULER_SHARED], *reserved = &p->lanes[SCHEDULER_RESERVED];
@@ -99,6 +117,7 @@ static job *take(lane *own) {
         if (reserved->first) job = first_of(reserved);
         else if (own == shared && shared->first && fits(p, shared->first))
             job = first_of(shared);
+        else if (own == shared && p->works) help(p);
         else if (!own->first && !own->looking && alert_is_on(&own->coming)) look(own);
         else pthread_cond_wait(&own->changed, &p->lock);
     }
@@ -128,9 +147,8 @@ static openpi_status make_request(prepare *p, const serve_model *model, openpi_r
     return status;
 }
 
-/* A request for one more observation of a job. */
-static openpi_status more_request(prepare *p, const serve_model *model, openpi_request **out,
-                                  openpi_error *error) {
+openpi_status prepare_more(prepare *p, const serve_model *model, openpi_request **out,
+                           openpi_error *error) {
     pthread_mutex_lock(&p->lock);
     int is_current = model == p->model;
     *out = is_current && p->free_count ? p->free[--p->free_count] : NULL;
@@ -153,6 +171,32 @@ void prepare_put(prepare *p, job *job) {
     alert_end(&lane->coming);
     if (!lane->looking || others) pthread_cond_signal(&lane->changed);
     if (lane != shared && (lane->busy || others)) pthread_cond_signal(&shared->changed);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* A message of several observations needs more than was known when it was taken. 0: more than is left. */
+static int goes_on(prepare *p, job *job) {
+    if (job->needs) return 1;
+    job->needs = parts_needs(p, job);
+    if (!job->needs) return 1;
+    pthread_mutex_lock(&p->lock);
+    in_flight *all = p->options.in_flight;
+    int good = job->reserved || p->jobs == 1 || !all ||
+               job->needs <= (in_flight_left(all) + job->preparing_bytes) / 2;
+    if (good) prepare_count(p, job, job->needs);
+    pthread_mutex_unlock(&p->lock);
+    return good;
+}
+
+/* It waits again, as the first. */
+static void put_back(prepare *p, job *job) {
+    lane *lane = &p->lanes[job->reserved];
+    prepare_release(p, job);
+    pthread_mutex_lock(&p->lock);
+    job->next = lane->first;
+    lane->first = job;
+    if (!lane->last) lane->last = job;
+    pthread_cond_signal(&lane->changed);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -181,12 +225,16 @@ void prepare_release(prepare *p, job *job) {
     serve_model *model = job->model;
     if (!model) return;
     job->model = NULL;
-    count_bytes(p, job, 0);
+    prepare_count(p, job, 0);
     release_request(p, model, job->request);
     job->request = NULL;
     for (int i = 0; i < job->part_count; i++)
         if (job->parts[i].request) release_request(p, model, job->parts[i].request);
     job_drop_parts(job);
+    pthread_mutex_lock(&p->lock);
+    p->jobs--;
+    pthread_cond_signal(&p->lanes[SCHEDULER_SHARED].changed);
+    pthread_mutex_unlock(&p->lock);
     model_drop(model);
 }
 
@@ -241,7 +289,7 @@ static openpi_status check_samples(prepare *p, job *job, const openpi_extras *ex
         return fail(error, OPENPI_BAD_INPUT,
                     "\"openpi/samples\" and \"openpi/rtc\" of the request contradict each other: expected "
                     "one of them");
-    count_bytes(p, job, job->preparing_bytes + job_room_bytes(extras->samples, horizon, dims));
+    prepare_count(p, job, job->preparing_bytes + job_room_bytes(extras->samples, horizon, dims));
     if (job_make_room(job, extras->samples, horizon, dims)) return OPENPI_OK;
     return fail(error, OPENPI_NO_MEMORY, "out of memory: %d chunks of a request", extras->samples);
 }
@@ -279,114 +327,6 @@ static openpi_status set_extras(const prepare *p, job *job, const openpi_extras 
     return rtc_prepare(&job->model->rtc, extras, job, error);
 }
 
-/* ---- messages of several observations ---------------------------------------------------------------- */
-
-/* What the extras of one observation among several ask for can be had. */
-static openpi_status check_part_extras(job *job, int i, openpi_extras *extras, openpi_error *error) {
-    int horizon = job->model->horizon;
-    *extras = (openpi_extras)OPENPI_EXTRAS_INIT;
-    SERVE_TRY(openpi_request_extras(job->parts[i].request, extras, error));
-    if (extras->rtc)
-        return fail(error, OPENPI_BAD_INPUT,
-                    "\"openpi/rtc\" of the request is for a message of one observation, expected none among "
-                    "several");
-    if (extras->noise && extras->noise_rows != horizon)
-        return fail(error, OPENPI_BAD_INPUT, "\"openpi/noise\" of the request has %d rows, expected %d, the "
-                    "horizon", extras->noise_rows, horizon);
-    if (extras->deadline_ms > 0 && (job->deadline_ms <= 0 || extras->deadline_ms < job->deadline_ms))
-        job->deadline_ms = extras->deadline_ms;
-    return OPENPI_OK;
-}
-
-/* The noise of an observation's chunks, its own or what is drawn for each of them. */
-static void set_part_noise(const prepare *p, job *job, int i, const openpi_extras *extras) {
-    int chunks = job_part_chunks(job);
-    size_t count = (size_t)job->model->horizon * DIMS;
-    float *noise = job->noise + (size_t)i * (size_t)chunks * count;
-    if (extras->noise) memcpy(noise, extras->noise, (size_t)chunks * count * sizeof *noise);
-    for (int c = 0; c < chunks && !extras->noise; c++)
-        openpi_noise(p->options.seed, job->order * OPENPI_MAX_BATCH + (uint64_t)(i * chunks + c),
-                     noise + (size_t)c * count, count);
-}
-
-static openpi_status read_part(prepare *p, job *job, int i, openpi_extras *extras, openpi_error *error) {
-    job_part *part = &job->parts[i];
-    SERVE_TRY(more_request(p, job->model, &part->request, error));
-    SERVE_TRY(openpi_request_read_msgpack_at(part->request, job->bytes, job->count, i, error));
-    return check_part_extras(job, i, extras, error);
-}
-
-static openpi_status prepare_part(prepare *p, job *job, int i, openpi_error *error) {
-    openpi_extras extras = OPENPI_EXTRAS_INIT;
-    job_part *part = &job->parts[i];
-    SERVE_TRY(openpi_request_extras(part->request, &extras, error));
-    if (extras.samples != job->part_samples)
-        return fail(error, OPENPI_BAD_INPUT,
-                    "\"openpi/samples\" of the request is %d, expected %d as of the observations before it "
-                    "(0: absent)", extras.samples, job->part_samples);
-    set_part_noise(p, job, i, &extras);
-    SERVE_TRY(openpi_request_prepare_read(part->request, NULL, error));
-    job->truncated |= openpi_request_prompt_truncated(part->request);
-    part->sample = (openpi_sample)OPENPI_SAMPLE_INIT;
-    return openpi_request_sample(part->request, &part->sample, error);
-}
-
-static void note_part(job_part *part, openpi_status status, const openpi_error *why) {
-    part->status = status;
-    if (status != OPENPI_OK) snprintf(part->sentence, sizeof part->sentence, "%s", why->message);
-}
-
-/* All of them are read. *samples: what the first one that can be read says. */
-static void read_parts(prepare *p, job *job, int *samples) {
-    int known = 0;
-    *samples = 0;
-    for (int i = 0; i < job->part_count; i++) {
-        openpi_error why = OPENPI_ERROR_INIT;
-        openpi_extras extras;
-        openpi_status status = read_part(p, job, i, &extras, &why);
-        note_part(&job->parts[i], status, &why);
-        if (status == OPENPI_OK && !known) *samples = extras.samples;
-        known |= status == OPENPI_OK;
-    }
-}
-
-/* Memory for the chunks of all observations. */
-static openpi_status make_chunks(prepare *p, job *job, size_t before, int samples, openpi_error *error) {
-    int horizon = job->model->horizon, dims = job->model->info.action_dim, count = job->part_count;
-    int chunks = count * (samples ? samples : 1);
-    if (chunks > OPENPI_MAX_OBSERVATIONS)
-        return fail(error, OPENPI_BAD_INPUT,
-                    "the request has %d observations with %d chunks each, expected at most %d chunks "
-                    "together", count, samples, OPENPI_MAX_OBSERVATIONS);
-    count_bytes(p, job, before + job_parts_bytes(count, samples, horizon, dims));
-    if (job_make_part_chunks(job, samples, horizon, dims)) return OPENPI_OK;
-    return fail(error, OPENPI_NO_MEMORY, "out of memory: a request of %d observations", count);
-}
-
-/* One that cannot be prepared has its sentence; the others go on. The answer to a message of none that can
- * be is the first one's. */
-static openpi_status prepare_parts(prepare *p, job *job, int count, openpi_error *error) {
-    size_t kept, before = job->preparing_bytes;
-    int samples;
-    openpi_request_bytes(job->model->policy, job->count / (size_t)count + 1, &kept);
-    before += (size_t)count * kept;
-    count_bytes(p, job, before);
-    if (!job_make_parts(job, count))
-        return fail(error, OPENPI_NO_MEMORY, "out of memory: a request of %d observations", count);
-    job->truncated = 0;
-    read_parts(p, job, &samples);
-    SERVE_TRY(make_chunks(p, job, before, samples, error));
-    for (int i = 0; i < count; i++) {
-        openpi_error why = OPENPI_ERROR_INIT;
-        job_part *part = &job->parts[i];
-        if (part->status == OPENPI_OK) note_part(part, prepare_part(p, job, i, &why), &why);
-        for (int c = 0; c < job_part_chunks(job) && part->status == OPENPI_OK; c++)
-            job->fit[job->fit_count++] = i * job_part_chunks(job) + c;
-    }
-    if (job->fit_count) return OPENPI_OK;
-    return fail(error, job->parts[0].status, "observation 0 of %d: %.400s", count, job->parts[0].sentence);
-}
-
 /* What will be refused is refused before pictures are resized and the prompt is tokenised. */
 static openpi_status prepare_job(prepare *p, job *job, openpi_error *error) {
     openpi_extras extras;
@@ -398,13 +338,13 @@ static openpi_status prepare_job(prepare *p, job *job, openpi_error *error) {
     job->rtc_asked = 0;
     if (!job->request) SERVE_TRY(make_request(p, job->model, &job->request, error));
     SERVE_TRY(openpi_message_observations(job->bytes, job->count, &observations, error));
-    if (observations) return prepare_parts(p, job, observations, error);
+    if (observations) return parts_prepare(p, job, observations, error);
     SERVE_TRY(openpi_request_read_msgpack(job->request, job->bytes, job->count, error));
     SERVE_TRY(check_extras(p, job, &extras, error));
     SERVE_TRY(openpi_request_prepare_read(job->request, NULL, error));
     size_t kept;
     openpi_request_bytes(job->model->policy, job->count, &kept);
-    count_bytes(p, job, kept + job_room_bytes(job->samples, job->model->horizon,
+    prepare_count(p, job, kept + job_room_bytes(job->samples, job->model->horizon,
                                               job->model->info.action_dim));
     const char *note = openpi_request_note(job->request, 0, NULL);
     job->truncated = openpi_request_prompt_truncated(job->request);
@@ -428,11 +368,11 @@ static void *run(void *argument) {
     lane *own = argument;
     prepare *p = own->prepare;
     job *job;
-    int yields = 0;
     while ((job = take(own))) {
-        if (!yields && own == &p->lanes[SCHEDULER_SHARED] && atomic_load(&p->reserving)) {
-            serve_thread_yield();
-            yields = 1;
+        if (own == &p->lanes[SCHEDULER_SHARED]) let_reserved_pass(p);
+        if (!goes_on(p, job)) {
+            put_back(p, job);
+            continue;
         }
         job->at_ms[MOMENT_PREPARE] = clock_now();
         p->options.preparing(p->options.user);
@@ -448,7 +388,7 @@ static void *run(void *argument) {
 
 /* The first one is for reserved jobs only. */
 static openpi_status start(prepare *p, openpi_error *error) {
-    while (p->thread_count <= p->options.threads && p->thread_count < THREADS_MOST) {
+    while (p->thread_count <= p->options.threads && p->thread_count < PREPARE_THREADS_MOST) {
         lane *lane = &p->lanes[p->thread_count ? SCHEDULER_SHARED : SCHEDULER_RESERVED];
         pthread_t *thread = &p->threads[p->thread_count];
         const char *name = p->thread_count ? "prepare" : "prepare first";
@@ -467,6 +407,7 @@ openpi_status prepare_open(const prepare_options *options, prepare **out, openpi
     made->options = *options;
     made->model = model_hold(options->model);
     pthread_mutex_init(&made->lock, NULL);
+    pthread_cond_init(&made->over, NULL);
     for (int i = 0; i < SCHEDULER_CLASSES; i++) {
         made->lanes[i].prepare = made;
         alert_open(&made->lanes[i].coming);
@@ -494,6 +435,7 @@ void prepare_close(prepare *p) {
     free(p->free);
     model_drop(p->model);
     pthread_mutex_destroy(&p->lock);
+    pthread_cond_destroy(&p->over);
     for (int i = 0; i < SCHEDULER_CLASSES; i++) pthread_cond_destroy(&p->lanes[i].changed);
     free(p);
 }

@@ -9,7 +9,8 @@
 enum {
     SERVE_PORT = 8000,
     SERVE_DRAIN_SECONDS = 10,
-    SERVE_PREPARE_THREADS = 2,
+    SERVE_PREPARE_FEWEST = 2,    /* threads, of half the processors                                        */
+    SERVE_PREPARE_MOST = 8,
     SERVE_MESSAGE_BYTES = 16000000,
     SERVE_IN_FLIGHT_BYTES = 1000000000,
     SERVE_CONNECTIONS = 1024,
@@ -38,7 +39,7 @@ typedef struct serve_options {
     int trust_network;           /* 1: other machines may connect without tokens and TLS                   */
     const char *admin;           /* HOST:PORT of the admin port; NULL: there is none                       */
     int drain_seconds;           /* SERVE_DRAIN_SECONDS                                                    */
-    int prepare_threads;         /* SERVE_PREPARE_THREADS                                                  */
+    int prepare_threads;         /* besides the one for reserved robots                                    */
     int kept_prefixes;           /* connections whose prefix is kept; 0: none is                           */
     int samples;                 /* chunks of one observation that a call computes; 1                      */
     double max_block;            /* how long a shared batch may last, in calls of one sample; 1            */

@@ -62,6 +62,8 @@ typedef struct load_outcome {
     load_times round;            /* from asking to the whole reply                                        */
     load_times model;            /* as the reply says                                                     */
     load_times beside;           /* from the request's last byte to the whole reply, without the model    */
+    double rate;                 /* replies a second, each robot's from its first to its last one: parts of
+                                    round trips do not count                                              */
     int connected;               /* robots that got the metadata at least once                            */
     long least, most;            /* answers of the robot with fewest, and with most                       */
     long refused;                /* handshakes that failed                                                */

@@ -19,10 +19,12 @@ typedef struct robot {
     int greeted;                 /* the metadata has come                                                 */
     int asking;                  /* a request is on its way                                               */
     long replies, counted;       /* counted: with actions, while it is measured                           */
+    long came;                   /* the same, also those that were asked for before                       */
+    double first_ms, last_ms;    /* when the first and the last of them came                              */
     double due_ms;               /* when it asks or connects next; infinite: it waits for an event        */
     double tick_ms;
     double asked_ms, sent_ms;    /* sent: its last byte; negative: not yet                                */
-    uint8_t *message;            /* the request, with CLIENT_HEADROOM bytes before it                       */
+    uint8_t *message;            /* the request                                                            */
 } robot;
 
 struct crowd {
@@ -100,20 +102,20 @@ static void plan_next(robot *r, int first) {
  * bytes of a request, so its middle is in one. */
 static void change_picture(robot *r) {
     int observations = r->crowd->plan->observations;
-    size_t all = r->crowd->request.count;
-    uint8_t *middle = r->message + CLIENT_HEADROOM + (observations ? all / (size_t)observations : all) / 2;
-    for (int i = 0; i < 4; i++) middle[i] ^= (uint8_t)(((unsigned long)r->replies + 1) >> 8 * i);
+    const client_message *all = &r->crowd->request;
+    size_t middle = (observations ? all->count / (size_t)observations : all->count) / 2;
+    for (size_t i = middle; i < middle + 4; i++)
+        r->message[i] = all->bytes[i] ^ (uint8_t)(((unsigned long)r->replies + 1) >> 8 * (i - middle));
 }
 
 static void ask(robot *r) {
     crowd *c = r->crowd;
-    memcpy(r->message + CLIENT_HEADROOM, c->request.bytes, c->request.count);
     change_picture(r);
     r->asking = 1;
     r->due_ms = INFINITY;
     r->asked_ms = load_clock();
     r->sent_ms = -1;
-    client_send(r->socket, r->message + CLIENT_HEADROOM, c->request.count);
+    client_send(r->socket, r->message, c->request.count);
 }
 
 static void say_error(robot *r, const char *sentence) {
@@ -155,7 +157,10 @@ static void greet(robot *r, const uint8_t *bytes, size_t count) {
         }
         c->result->request_bytes = c->request.count;
     }
-    if (!r->message) r->message = allocate(CLIENT_HEADROOM + c->request.count);
+    if (!r->message) {
+        r->message = allocate(c->request.count);
+        memcpy(r->message, c->request.bytes, c->request.count);
+    }
     r->greeted = 1;
     r->outcome->connected += !r->replies;
     plan_next(r, 1);
@@ -175,7 +180,10 @@ static void take_reply(robot *r, const uint8_t *bytes, size_t count, int text) {
         say_error(r, why);
         return;
     }
-    if (!c->begin_counting_ms || r->asked_ms < c->begin_counting_ms) return;
+    if (!c->begin_counting_ms) return;
+    if (!r->came++) r->first_ms = now;
+    r->last_ms = now;
+    if (r->asked_ms < c->begin_counting_ms) return;
     times_add(&r->outcome->round, round);
     r->counted++;
     if (reply.model_ms < 0) return;
@@ -271,7 +279,7 @@ static void on_timed(void *user) {
     arm(c);
 }
 
-/* The fewest and the most answers that a robot of a group has. */
+/* The fewest and the most answers that a robot of a group has, and the rates of all together. */
 static void compare(crowd *c) {
     for (int i = 0; i < c->count; i++) {
         const robot *r = &c->robots[i];
@@ -279,6 +287,15 @@ static void compare(crowd *c) {
         int first = i == 0 || c->robots[i - 1].outcome != o;
         if (first || r->counted < o->least) o->least = r->counted;
         if (first || r->counted > o->most) o->most = r->counted;
+        if (r->came > 1) o->rate += (double)(r->came - 1) * 1e3 / (r->last_ms - r->first_ms);
+    }
+}
+
+/* Where no robot had two answers. */
+static void estimate_rates(load_result *result) {
+    for (int g = 0; g < LOAD_GROUPS; g++) {
+        load_outcome *o = &result->groups[g];
+        if (o->rate <= 0 && result->seconds > 0) o->rate = (double)o->round.count / result->seconds;
     }
 }
 
@@ -307,6 +324,7 @@ int load_robots(const load_plan *plan, load_result *result) {
     client_after(c.loop, 0);
     client_run(c.loop);
     compare(&c);
+    estimate_rates(result);
     load_outcome counted[LOAD_GROUPS];
     memcpy(counted, result->groups, sizeof counted);           /* closing now is no one's error             */
     client_close(c.loop);

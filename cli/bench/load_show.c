@@ -31,7 +31,7 @@ void load_put(const load_plan *plan, load_result *r) {
     table_print(t, stdout, 0);
     if (plan->observations)
         printf("\n%d observations a message: %.2f samples/s\n", plan->observations,
-               plan->observations * (double)r->groups[0].round.count / r->seconds);
+               plan->observations * r->groups[0].rate);
     for (int g = 0; g < plan->group_count; g++)
         if (r->groups[g].last_error[0])
             printf("\nlast error of the %s: %s\n", plan->groups[g].name, r->groups[g].last_error);
@@ -67,7 +67,10 @@ json_t *load_json(const load_plan *plan, load_result *r) {
                                   r->metadata.horizon, "action_dim", r->metadata.action_dim));
     json_object_set_new(root, "env", json_string(load_env_name(r->env)));
     json_object_set_new(root, "request_bytes", json_integer((json_int_t)r->request_bytes));
-    if (plan->observations) json_object_set_new(root, "observations", json_integer(plan->observations));
+    if (plan->observations) {
+        json_object_set_new(root, "observations", json_integer(plan->observations));
+        json_object_set_new(root, "samples_per_s", json_real(plan->observations * r->groups[0].rate));
+    }
     json_object_set_new(root, "seconds", json_real(r->seconds));
     json_object_set_new(root, "groups", groups);
     return root;

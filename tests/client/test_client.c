@@ -1,5 +1,6 @@
 /* labels: links=client links=serve */
-/* What client/ writes is what openpi-client packs, byte for byte, and what the policy's own reader reads;
+/* What client/ writes is what openpi-client packs, byte for byte, and what the policy's own reader reads; its
+ * frames are those of RFC 6455;
  * what the server writes is what client/ reads, and nothing that a server could send makes it read past its
  * end. */
 #include <setjmp.h>
@@ -12,6 +13,7 @@
 #include <cmocka.h>
 
 #include "client/client.h"
+#include "client/client_frame.h"
 #include "policy_golden.h"
 #include "policy/wire/wire.h"
 #include "serve/messages.h"
@@ -353,8 +355,51 @@ static void sentences_of_servers(void **state) {
     assert_int_equal(strlen(why), CLIENT_SENTENCE - 1);
 }
 
+/* ---- frames ---------------------------------------------------------------------------------------- */
+
+/* The bytes of a frame of a message that is read up to `at`, unmasked to `out`. Returns how many; *last: it
+ * is the message's last frame. */
+static size_t read_frame(const uint8_t *frame, size_t bytes, size_t at, uint8_t *out, int *last) {
+    assert_int_equal(frame[0] & 0x7f, at ? 0 : 2);                       /* continued, or binary          */
+    *last = frame[0] >> 7;
+    assert_true(frame[1] & 0x80);                                        /* masked                        */
+    size_t count = frame[1] & 0x7f, head = 2, more = count == 126 ? 2 : count == 127 ? 8 : 0;
+    if (more) count = 0;
+    for (size_t i = 0; i < more; i++) count = count << 8 | frame[head++];
+    assert_true(count >= (more == 2 ? 126 : more ? 65536 : 0));          /* no shorter head would do      */
+    const uint8_t *mask = frame + head;
+    head += CLIENT_MASK;
+    assert_int_equal(head + count, bytes);
+    for (size_t i = 0; i < count; i++) out[i] = frame[head + i] ^ mask[i % CLIENT_MASK];
+    return count;
+}
+
+static void frames_are_the_message(void **state) {
+    enum { MOST_BYTES = 3 * CLIENT_FRAME_DATA };
+    static const size_t counts[] = {0, 1, 7, 8, 125, 126, 65535, 65536, CLIENT_FRAME_DATA - 1,
+                                    CLIENT_FRAME_DATA, CLIENT_FRAME_DATA + 1, MOST_BYTES, MOST_BYTES - 5};
+    uint8_t *message = malloc(MOST_BYTES), *out = malloc(MOST_BYTES), *frame = malloc(CLIENT_FRAME);
+    (void)state;
+    assert_true(message && out && frame);
+    for (size_t i = 0; i < MOST_BYTES; i++) message[i] = (uint8_t)(i * 2654435761u >> 13);
+    for (size_t n = 0; n < sizeof counts / sizeof *counts; n++) {
+        size_t at = 0, written = 0;
+        for (int last = 0; !last; assert_int_equal(at, written)) {
+            const uint8_t mask[CLIENT_MASK] = {0x12, 0xa5, (uint8_t)at, (uint8_t)(77 + n)};
+            size_t bytes = client_frame_write(frame, message, counts[n], &written, mask);
+            at += read_frame(frame, bytes, at, out + at, &last);
+            assert_int_equal(last, at == counts[n]);
+        }
+        assert_memory_equal(out, message, counts[n]);
+    }
+    free(message);
+    free(out);
+    free(frame);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frames_are_the_message),
         cmocka_unit_test(requests_have_the_bytes_of_openpi_client),
         cmocka_unit_test(extras_are_those_of_the_protocol),
         cmocka_unit_test(heads_of_each_length),

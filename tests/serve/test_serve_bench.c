@@ -78,7 +78,7 @@ static void robots_are_those_of_openpi_s_examples(void **state) {
     }
 }
 
-/* A robot with a rate asks no more often than that. */
+/* A robot with a rate asks no more often than that. Messages of several observations, longer than a frame. */
 static void a_rate_is_kept(void **state) {
     served server;
     (void)state;
@@ -91,6 +91,13 @@ static void a_rate_is_kept(void **state) {
     assert_true(number(robots, "answers") <= 2 * (1.5 * number(root, "seconds") + 2));
     assert_true(number(robots, "rate_hz") == 1.5 && number(robots, "jitter_ms") == 20);
     json_decref(root);
+    assert_int_equal(run("bench --server ws://127.0.0.1:%d --rate 0 --observations 3 --seconds 1 "
+                         "--json result.json", server.port), 0);
+    root = read_result();
+    check_group(group(root, 0, "robots"), 1);
+    assert_true(number(root, "observations") == 3 && number(root, "samples_per_s") > 0);
+    json_decref(root);
+    must_contain(out, "3 observations a message: ");
     served_stop(&server);
 }
 
