@@ -93,7 +93,8 @@ static void on_engine(void *user, openpi_engine *engine) { say_notes(user, engin
 static void on_policy(void *user, openpi_policy *policy) { say_notes(user, NULL, policy); }
 
 /* A device that is not there, a level of instructions or a switch that has no such name, a table that is
- * another machine's: nothing would be judged. A small model finds out before the first case. */
+ * another machine's: nothing would be judged. A small model finds out before the first case; without a plan
+ * of 8-bit weights, which is another model's. */
 static int machine_can(const machine_values *machine) {
     openpi_synthetic small = OPENPI_SYNTHETIC_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
@@ -102,6 +103,7 @@ static int machine_can(const machine_values *machine) {
     char without[SWITCH_TEXT];
     machine_options(machine, without, &options);
     if (!machine->dtype) options.dtype = OPENPI_F32;
+    if (options.formats && !strncmp(options.formats, "w8", 2)) options.formats = NULL;
     options.synthetic = &small;
     openpi_status status = openpi_synthetic_parse("tiny", &small, &error);
     if (status == OPENPI_OK) status = openpi_engine_open(NULL, &options, &engine, &error);

@@ -287,6 +287,19 @@ static void a_plan_above_its_bound_needs_a_word(void **state) {
     json_decref(root);
 }
 
+/* Of a synthetic model, as goldens have it: each golden asks the plan whether it is its own. */
+static void a_plan_is_judged_by_a_golden(void **state) {
+    (void)state;
+    assert_int_equal(run("quantize --model odd:pi05:9 --robot none --horizon 4 --steps 2 --save bytes "
+                         "--synthetic 1 --weights expert=int8 --bound 1 --out odd.json"), 0);
+    assert_int_equal(run("verify " TESTS_DIR "/golden/model/pi05_odd.safetensors --dtype bf16 "
+                         "--weights w8=odd.json"), 0);
+    must_contain(out, "1 ok, 0 FAIL");
+    assert_int_equal(run("verify " TESTS_DIR "/golden/model/pi0_odd.safetensors --dtype bf16 "
+                         "--weights w8=odd.json"), 1);
+    must_contain(out, "1 FAIL");
+}
+
 /* ---- observations ----------------------------------------------------------------------------------- */
 
 static void observations_are_asked_for(void **state) {
@@ -334,6 +347,7 @@ int main(void) {
         cmocka_unit_test(losses_stand_in_the_head),
         cmocka_unit_test(an_error_that_is_not_reproduced_is_refused),
         cmocka_unit_test(a_plan_above_its_bound_needs_a_word),
+        cmocka_unit_test(a_plan_is_judged_by_a_golden),
         cmocka_unit_test(observations_are_asked_for),
         cmocka_unit_test(recorded_requests_are_read)};
     return cmocka_run_group_tests(tests, open_plan, close_box);
