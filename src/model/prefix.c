@@ -22,6 +22,12 @@ static matrix counted(const plan *plan, matrix down) {
     return down;
 }
 
+/* The scale of the integers that gate_up may leave for down; 0: neither is whole, or rows have their own. */
+static float left_scale(const plan *plan, const matrix *down) {
+    int whole = plan_on(plan, SWITCH_FUSED_GATE_UP) && plan_on(plan, SWITCH_FUSED_POINTWISE);
+    return whole ? down->row_scale : 0;
+}
+
 static void prefix_layer(plan *plan, int i) {
     const plan_buffers *b = &plan->buffers;
     const model *m = plan->model;
@@ -56,14 +62,17 @@ static void prefix_layer(plan *plan, int i) {
                                   .norm = rms(layer->norm_post),
                                   .weight = layer->gate_up,
                                   .activation = ACT_GEGLU,
-                                  .out = b->prefix_h},
+                                  .out = b->prefix_h,
+                                  .next_scale = left_scale(plan, &layer->down),
+                                  .next_counts = b->in.counts},
                  layer->gate_up_parts);
     plan_linear_residual(at(plan, "prefix.down", i),
                          (op_linear_residual){.rows = rows,
                                               .a = b->prefix_h,
                                               .weight = counted(plan, layer->down),
                                               .x = b->prefix_x,
-                                              .normed_next = i + 1 < plan->model->dims.depth});
+                                              .normed_next = i + 1 < plan->model->dims.depth,
+                                              .coded = left_scale(plan, &layer->down) > 0});
 }
 
 void plan_prefix(plan *plan) {

@@ -159,6 +159,10 @@ typedef struct op_norm_linear {
     activation activation;
     const int32_t *out_row;      /* [capacity] or NULL: out row r                                         */
     void *out;                   /* act [.][n or n/2]                                                     */
+    /* Not 0: GATED, without bias and out_row, and in its plan the next op alone reads out, as integers with
+     * this row_scale and these counts. A device may leave the integers there (op_linear_residual.coded). */
+    float next_scale;
+    uint32_t *next_counts;
 } op_norm_linear;
 
 /* Attention of SigLIP: every 256 rows attend each other. qkv row = q | k | v, each heads·head_dim; planar:
@@ -183,6 +187,7 @@ typedef struct op_linear_residual {
     void *x;                     /* act [rows][n], in and out                                             */
     int normed_next;             /* 1: in its plan the next op norms this x, of the same rows, before a
                                     product: a device may compute both at once                           */
+    int coded;                   /* 1: the op before it has its row_scale as next_scale                   */
 } op_linear_residual;
 
 /* out[out_row[r]] = table[ids[r]]·scale: rows of the embedding table into the prefix. */

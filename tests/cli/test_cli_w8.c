@@ -287,7 +287,7 @@ static void a_plan_above_its_bound_needs_a_word(void **state) {
     json_decref(root);
 }
 
-/* Of a synthetic model, as goldens have it: each golden asks the plan whether it is its own. */
+/* A golden has a synthetic model, and asks the plan whether it is that model's. */
 static void a_plan_is_judged_by_a_golden(void **state) {
     (void)state;
     assert_int_equal(run("quantize --model odd:pi05:9 --robot none --horizon 4 --steps 2 --save bytes "

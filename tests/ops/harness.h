@@ -28,6 +28,7 @@ enum {
     SHAPE_KNOWN = 1 << 21,       /* some rows are known: they have a norm or a gate of their own          */
     SHAPE_SUFFIX = 1 << 22,      /* always in the denoise stage; other shapes of few rows now and then     */
     SHAPE_HARD = 1 << 23,        /* linear_residual: rows that 8 bits find hard (problem.c)               */
+    SHAPE_FIXED = 1 << 24,       /* linear_residual: integer rows have one scale, which clips some        */
     SHAPE_LOUD = 1 << 20,        /* queries LOUD times as large: exp of a score is infinite, in double too*/
 };
 

@@ -39,6 +39,8 @@ static const op_shape made_shapes[] = {
     {"made gated 1", OP_NORM_LINEAR, 1, 2, 31, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED | SHAPE_BIAS},
     {"made gated 35", OP_NORM_LINEAR, 40, 70, 588, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED | SHAPE_SCATTER},
     {"made hard k 4304", OP_LINEAR_RESIDUAL, 10, 31, 4304, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS | SHAPE_HARD},
+    {"made hard fixed k 37", OP_LINEAR_RESIDUAL, 40, 70, 37, 0, 0, 0, NORM_NONE, ACT_NONE,
+     SHAPE_GATE | SHAPE_HARD | SHAPE_FIXED},
     {"made hard k 37", OP_LINEAR_RESIDUAL, 40, 70, 37, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE | SHAPE_HARD},
     {"made few gated 11", OP_NORM_LINEAR, 11, 128, 912, 0, 0, 0, NORM_RMS, ACT_GEGLU,
      SHAPE_GATED | SHAPE_SHIFT | SHAPE_KNOWN},

@@ -123,6 +123,7 @@ static matrix matrix_of(const problem *p, int n, int k, matrix_form form) {
                     .k = k,
                     .type = p->weights,
                     .input = p->input,
+                    .row_scale = p->input == INPUT_INT8 && p->shape.options & SHAPE_FIXED ? 0.02f : 0,
                     .form = form,
                     .heads = p->shape.heads,
                     .head_dim = p->shape.head_dim,

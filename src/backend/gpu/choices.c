@@ -170,20 +170,41 @@ static int can_unpack(const gpu_device *device, int type) {
     return choices.count > 0;
 }
 
+/* The plainest product of such a matrix. */
+static gpu_task plainest(const matrix *m, dtype type) {
+    gpu_task task = {.kind = GPU_PRODUCT, .rows = 1};
+    task.product = (gpu_linear){.capacity = 1,
+                                .x_type = type == DTYPE_F32 ? GPU_X_F32 : GPU_X_BF16,
+                                .ldx = m->k,
+                                .weights = gpu_weights_of(m),
+                                .epilogue = {.kind = GPU_EPILOGUE_STORE, .f32 = type == DTYPE_F32, .n = m->n},
+                                .round = type != DTYPE_F32};
+    task.product.k_blocks = task.product.weights.blocks;
+    return task;
+}
+
+int gpu_leaves_codes(const gpu_device *device) {
+    const matrix m = {.n = 2 * GPU_UNIT,
+                      .k = GPU_ATOM_K,
+                      .type = WEIGHT_INT8_ROW,
+                      .form = MATRIX_GATED,
+                      .input = INPUT_INT8};
+    gpu_task task = plainest(&m, DTYPE_BF16);
+    gpu_choices choices;
+    task.product.epilogue.kind = GPU_EPILOGUE_GATED;
+    task.product.epilogue.n = task.product.epilogue.n_second = m.n / 2;
+    task.leaves.scale = 1;
+    gpu_choices_of(device, &task, &choices);
+    return choices.count > 0;
+}
+
 /* There is a layout, and a family that runs the plainest product or makes weights that one runs with. */
 int gpu_takes_weights(const device *device, dtype type, weight_type weights, matrix_input input) {
     const matrix m = {
         .n = GPU_UNIT, .k = GPU_ATOM_K, .type = weights, .form = MATRIX_PLAIN, .input = input};
-    gpu_task task = {.kind = GPU_PRODUCT, .rows = 1};
     gpu_choices choices;
     if (gpu_weights_of(&m).type < 0) return 0;
-    task.product = (gpu_linear){.capacity = 1,
-                                .x_type = type == DTYPE_F32 ? GPU_X_F32 : GPU_X_BF16,
-                                .ldx = m.k,
-                                .weights = gpu_weights_of(&m),
-                                .epilogue = {.kind = GPU_EPILOGUE_STORE, .f32 = type == DTYPE_F32, .n = m.n},
-                                .round = type != DTYPE_F32};
-    task.product.k_blocks = task.product.weights.blocks;
+    const gpu_task task = plainest(&m, type);
     gpu_choices_of((const gpu_device *)device, &task, &choices);
     return choices.count > 0 || can_unpack((const gpu_device *)device, task.product.weights.type);
 }

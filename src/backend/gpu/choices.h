@@ -16,6 +16,8 @@ void gpu_launch_usual(gpu_issue *issue, gpu_task *task);
 int gpu_launch_alone(gpu_device *device, gpu_task *task);
 
 /* Functions of the backend table. */
+/* 1: its products of 8-bit integers can leave codes in place of numbers (gpu_task.leaves). */
+int gpu_leaves_codes(const gpu_device *device);
 int gpu_takes_weights(const device *device, dtype type, weight_type weights, matrix_input input);
 uint64_t gpu_kernel_hash(const device *device, const char *name);
 

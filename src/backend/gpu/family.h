@@ -55,11 +55,21 @@ typedef enum gpu_task_kind {
 #undef X
 } gpu_task_kind;
 
+/* One scale for rows of integers (matrix.row_scale). */
+typedef struct gpu_row_scale {
+    float scale;                           /* 0: each row has its own                                       */
+    uint32_t *counts;                      /* as matrix.counts                                              */
+} gpu_row_scale;
+
 typedef struct gpu_task {
     gpu_task_kind kind;
     int rows; /* most rows (GPU_PACK, GPU_GENERATE: groups of 8 packed columns) */
     int rows_a_block;                      /* GPU_NORM: 4, 2 or 1                                           */
     int outputs;                           /* GPU_SCORES, GPU_VALUES: keys or dimensions                    */
+    gpu_row_scale fixed;                   /* GPU_PRODUCT: of its rows                                      */
+    gpu_row_scale leaves;                  /* GPU_PRODUCT: of codes that it leaves in out in place of
+                                              numbers, their scales behind them                             */
+    int coded;                             /* GPU_PRODUCT: its rows are such codes                          */
     union {
 #define X(kind, member, type) type member;
         GPU_TASK_LIST(X)

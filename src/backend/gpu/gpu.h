@@ -47,6 +47,7 @@
         .upload = gpu_upload,                                                                                \
         .copy_rows = gpu_copy_rows,                                                                          \
         .download = gpu_download,                                                                            \
+        .takes_row_scales = 1,                                                                               \
         .takes_weights = gpu_takes_weights,                                                                  \
         .matrix_bytes = gpu_matrix_bytes,                                                                    \
         .matrix_blocks = gpu_matrix_blocks,                                                                  \

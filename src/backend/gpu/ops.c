@@ -50,6 +50,11 @@ static void norm_apart(gpu_issue *issue, gpu_task *task) {
     if (p->epilogue.known.times) p->epilogue.known = (gpu_known){0};
 }
 
+/* 1: rows of `k` numbers between two ops are codes, where the plan says that they may be. Both ops ask. */
+static int are_codes(const gpu_issue *issue, const op *op, int k) {
+    return op->type == DTYPE_BF16 && k % GPU_UNIT == 0 && gpu_leaves_codes(issue->device);
+}
+
 static void issue_norm_linear(gpu_issue *issue, const op *op) {
     const op_norm_linear *a = &op->norm_linear;
     int f32 = op->type == DTYPE_F32, gated = a->weight.form == MATRIX_GATED;
@@ -64,6 +69,9 @@ static void issue_norm_linear(gpu_issue *issue, const op *op) {
                                            .known = known_of(&a->rows),
                                            .to.map = a->out_row,
                                            .out = a->out};
+    task.fixed = (gpu_row_scale){a->weight.row_scale, a->weight.counts};
+    if (a->next_scale > 0 && are_codes(issue, op, n))
+        task.leaves = (gpu_row_scale){a->next_scale, a->next_counts};
     norm_apart(issue, &task);
     gpu_launch_chosen(issue, &task);
 }
@@ -102,6 +110,8 @@ static void issue_linear_residual(gpu_issue *issue, const op *op) {
     const op_linear_residual *a = &op->linear_residual;
     int f32 = op->type == DTYPE_F32;
     gpu_task task = product_of(&a->rows, a->a, f32, NULL, &a->weight);
+    task.fixed = (gpu_row_scale){a->weight.row_scale, a->weight.counts};
+    task.coded = a->coded && are_codes(issue, op, a->weight.k);
     if (a->rows.times && a->gate) {
         residual_apart(issue, op, &task);
         return;

@@ -46,6 +46,7 @@ enum { EMU_WARP = 32, EMU_MOST_THREADS = 1024, EMU_MOST_SHARED = 227 << 10, EMU_
     X(gpu_cache_attention) X(gpu_activate) X(gpu_add) X(gpu_rope_cache) X(gpu_softmax) X(gpu_attend)        \
     X(gpu_some) X(gpu_joined_attention) X(gpu_raw) X(gpu_roof_work) X(gpu_guide) X(gpu_generate)            \
     X(gpu_int8_product) X(gpu_int8_rows) X(gpu_unpack) X(gpu_resident_mma)         \
+    X(gpu_int8_coded) X(gpu_int8_fixed_rows)                                       \
     X(gpu_join_norm)
 
 /* ---- for kernels (instructions.cuh) -------------------------------------------------------------------- */

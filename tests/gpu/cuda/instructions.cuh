@@ -75,6 +75,16 @@ template <class T> static inline T __ldcg(const T *p) { return *p; }
 template <class T> static inline T __ldcs(const T *p) { return *p; }
 template <class T> static inline void __stcs(T *p, T x) { *p = x; }
 /* One thread runs at a time. */
+static inline unsigned atomicAdd(unsigned *p, unsigned x) {
+    *p += x;
+    return *p - x;
+}
+static inline unsigned atomicOr(unsigned *p, unsigned x) {
+    unsigned before = *p;
+    *p |= x;
+    return before;
+}
+static inline int __ffs(unsigned x) { return __builtin_ffs((int)x); }
 template <class T> static inline T atomicMax(T *p, T x) {
     T before = *p;
     if (x > before) *p = x;
@@ -107,6 +117,12 @@ static inline int __shfl_sync(uint32_t mask, int x, int from, EMU_HERE) {
 template <class T> static inline T __shfl_xor_sync(uint32_t mask, T x, int other, EMU_HERE) {
     return __shfl_sync(mask, x, emu_lane() ^ other, file, line);
 }
+/* In the order of five exchanges. */
+static inline unsigned __reduce_add_sync(uint32_t mask, unsigned x, EMU_HERE) {
+    for (int other = 1; other < EMU_WARP; other *= 2) x += __shfl_xor_sync(mask, x, other, file, line);
+    return x;
+}
+static inline int __any_sync(uint32_t mask, int x, EMU_HERE) { return emu_most(mask, x != 0, file, line); }
 static inline int __reduce_max_sync(uint32_t mask, int x, EMU_HERE) { return emu_most(mask, x, file, line); }
 
 /* ---- resident/counts.cuh ------------------------------------------------------------------------------- */
@@ -174,6 +190,18 @@ DEV void mma8(float (&c)[4], const u32 *a, u32 b0, EMU_HERE) { emu_mma(c, a, &b0
 DEV void mma32_int8(int (&c)[4], const u32 *a, u32 b0, u32 b1, EMU_HERE) {
     const u32 b[2] = {b0, b1};
     emu_mma_int8(c, a, b, file, line);
+}
+
+/* ---- clamp.cuh ----------------------------------------------------------------------------------------- */
+
+#define KERNELS_CUDA_CLAMP_CUH
+DEV float emu_clamp(u32 x, u32 least, u32 most) {
+    return fmaxf(fminf(__uint_as_float(x), __uint_as_float(most)), __uint_as_float(least));
+}
+DEV u32 clamp_bf16(u32 x, u32 least, u32 most) {
+    const u32 high = 0xffff0000u;
+    return pack_bf16(emu_clamp(x << 16, least << 16, most << 16),
+                     emu_clamp(x & high, least & high, most & high));
 }
 
 #endif

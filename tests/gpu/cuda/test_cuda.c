@@ -2,7 +2,8 @@
  * portable kernels give openpi's actions, that everything is given back, that it survives what the driver
  * refuses, that faults of the machine do not pass, and what resident_mma does where a table names it.
  *
- *   test_cuda device | goldens | faults | resident | pairs   with the fake library on the loader's path
+ *   test_cuda device | goldens | faults | resident | pairs | codes   with the fake library on the loader's
+ *                                         path
  *   test_cuda missing                     without it
  *   test_cuda old                         with the library of old.c
  */
@@ -23,6 +24,7 @@
 #define EMULATED_COPY_ROWS "cuMemcpy2DAsync_v2"
 #define EMULATED_ON_THE_WAY "cuGraphLaunch", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"
 #include "emulated_tests.h"
+#include "left_codes.h"
 
 /* ---- devices that cannot be used ----------------------------------------------------------------------- */
 
@@ -291,6 +293,58 @@ static void test_joined_norms(void **state) {
     remove(table);
 }
 
+/* ---- a gated product that leaves codes, and the product that reads them ------------------------------- */
+
+/* 192 packed columns fill no tile, 2,048 k are shared by blocks. */
+static void test_codes(void **state) {
+    openpi_engine *engine;
+    (void)state;
+    fake->multiprocessors = 132;
+    must(codes_open(EMULATED ":0", CODES_RAGGED, NULL, &engine));
+    assert_true(codes_check(engine, 1) > 8);             /* tiles, whole and in parts */
+    openpi_engine_close(engine);
+}
+
+/* The plan's products leave numbers, which a kernel of their own makes into codes. */
+static void apart(openpi_session *session) {
+    for (int i = 0; i < session->plan->count; i++) {
+        op *op = &session->plan->ops[i];
+        if (op->kind == OP_NORM_LINEAR) op->norm_linear.next_scale = 0;
+        if (op->kind == OP_LINEAR_RESIDUAL) op->linear_residual.coded = 0;
+    }
+}
+
+/* What a call lost comes back with the actions: as one graph, op by op, and with codes made apart, which is a
+ * launch more a layer and the same bits. */
+static void test_codes_are_counted(void **state) {
+    enum { FFNS = 2, CALLS = 4 };
+    static const char dims[] = "{\"vision\":[72,1,1,64],\"vlm\":[264,3,1,256,96],"
+                               "\"expert\":[72,64],\"vocab\":256}";
+    static const char *const without[CALLS] = {NULL, NULL, "graph-replay", "graph-replay"};
+    float actions[CALLS][2 * OPENPI_ACTION_DIM];
+    openpi_session_info info = OPENPI_SESSION_INFO_INIT, first = OPENPI_SESSION_INFO_INIT;
+    openpi_engine *engine;
+    openpi_session *session;
+    int launches[CALLS];
+    (void)state;
+    for (int i = 0; i < CALLS; i++) {
+        if (i != 1) must(codes_open(EMULATED ":0", dims, without[i], &engine));
+        if (i != 1) session = codes_session(engine);
+        if (i == 3) apart(session);
+        launches[i] = launches_of(session, actions[i]);
+        must(openpi_session_get_info(session, i ? &info : &first, &error));
+        assert_memory_equal(actions[i], actions[0], sizeof *actions);
+        const uint64_t calls = i == 1 ? 2 : 1;
+        assert_true(!i || (info.w8_clipped == calls * first.w8_clipped &&
+                           info.w8_clipped_rows == calls * first.w8_clipped_rows && !info.w8_not_finite));
+        if (!i) continue;
+        openpi_session_close(session);
+        openpi_engine_close(engine);
+    }
+    assert_true(first.recorded && first.w8_clipped > first.w8_clipped_rows && first.w8_clipped_rows > 10);
+    assert_int_equal(launches[3] - launches[2], FFNS);
+}
+
 /* ---- without a driver ---------------------------------------------------------------------------------- */
 
 static void test_missing(void **state) {
@@ -326,6 +380,10 @@ int main(int count, char **words) {
     };
     const struct CMUnitTest pairs[] = {
         cmocka_unit_test_setup_teardown(test_joined_norms, set_up, nothing_left)};
+    const struct CMUnitTest codes[] = {
+        cmocka_unit_test_setup_teardown(test_codes, set_up, nothing_left),
+        cmocka_unit_test_setup_teardown(test_codes_are_counted, set_up, nothing_left),
+    };
     const struct CMUnitTest faults[] = {cmocka_unit_test_setup_teardown(test_faults, set_up, nothing_left)};
     const char *mode = count > 1 ? words[1] : "device";
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -343,6 +401,7 @@ int main(int count, char **words) {
     if (!strcmp(mode, "goldens")) return cmocka_run_group_tests_name("cuda, goldens", goldens, NULL, NULL);
     if (!strcmp(mode, "resident")) return cmocka_run_group_tests_name("cuda, resident", resident, NULL, NULL);
     if (!strcmp(mode, "pairs")) return cmocka_run_group_tests_name("cuda, pairs", pairs, NULL, NULL);
+    if (!strcmp(mode, "codes")) return cmocka_run_group_tests_name("cuda, codes", codes, NULL, NULL);
     if (!strcmp(mode, "faults")) return cmocka_run_group_tests_name("cuda, faults", faults, NULL, NULL);
     return cmocka_run_group_tests_name("cuda, device", device, NULL, NULL);
 }

@@ -391,6 +391,90 @@ DEV void store_gated(const gpu_epilogue &e, const float (&d)[2][N / 2], char *me
     leave_staging(e, memory, row0, min(rows - row0, N), column0 / 2);
 }
 
+/* ---- codes (scales.cuh) ------------------------------------------------------------------------------- */
+
+/* A warpgroup: 64 codes of `count` rows from the staging, to outputs from `first` on. Outputs 32 apart are
+ * neighbours there. */
+DEV void leave_codes(const gpu_epilogue &e, const char *memory, int row0, int count, int first) {
+    for (int i = threadIdx.x & 127; i < count * 2; i += 128) {
+        const int r = i >> 1, c = (i & 1) * 2, o = first + c * 8;
+        const uint4 a = *(const uint4 *)(memory + r * 128 + ((c ^ (r & 7)) << 4)),
+                    b = *(const uint4 *)(memory + r * 128 + (((c + 1) ^ (r & 7)) << 4));
+        char *out = (char *)e.out + (size_t)(row0 + r) * e.n + o;
+        if (o < e.n)
+            *(uint4 *)out = make_uint4(__byte_perm(a.x, a.y, 0x6420), __byte_perm(a.z, a.w, 0x6420),
+                                       __byte_perm(b.x, b.y, 0x6420), __byte_perm(b.z, b.w, 0x6420));
+        if (o + 32 < e.n)
+            *(uint4 *)(out + 32) = make_uint4(__byte_perm(a.x, a.y, 0x7531), __byte_perm(a.z, a.w, 0x7531),
+                                              __byte_perm(b.x, b.y, 0x7531), __byte_perm(b.z, b.w, 0x7531));
+    }
+}
+
+/* What a warp's pairs lose. Bit j of `which`: the lane's two in odd[j], outputs o and o + 32, two rows among
+ * the j-th 8. Every quarter of the lanes has the same rows, and a lane counts some of them. */
+template <int J>
+DEV void count_lost(const gpu_epilogue &e, const gpu_int8_fixed &f, const uint2 (&odd)[J], u32 which,
+                    int row0, int rows, int o) {
+    const int lane = threadIdx.x & 31, first = row0 + 2 * (lane & 3);
+    u64 clipped = 0;
+    lost_numbers lost = {};
+    if (!__any_sync(0xffffffffu, which)) return;
+#pragma unroll 1
+    for (; which; which &= which - 1) {
+        const int j = __ffs(which) - 1, left = rows - first - 8 * j;
+        const u32 there = left > 1 ? 0xffffffffu : left > 0 ? 0xffffu : 0;
+        u32 both = o < e.n ? lose_pair(f, lost, odd[j].x & there) : 0;
+        if (o + 32 < e.n) both |= lose_pair(f, lost, odd[j].y & there);
+        clipped |= (u64)both << 2 * j;
+    }
+    u32 own[2] = {(u32)clipped, (u32)(clipped >> 32)};
+#pragma unroll
+    for (int w = 0; w < 2; w++) {
+        for (int other = 4; other < 32; other *= 2) own[w] |= __shfl_xor_sync(0xffffffffu, own[w], other);
+        own[w] &= 0x01010101u << (lane >> 2);
+    }
+    add_lost(f, lost, own, [&](int w, int i) { return first + (w * 16 + i / 2) * 8 + (i & 1); });
+}
+
+/* As store_gated, but outputs are codes. An element of the staging is the codes of two outputs 32 apart, so
+ * that it is turned as a number of bf16 is. */
+template <int N>
+DEV void store_coded(const gpu_epilogue &e, const gpu_int8_fixed &f, const float (&d)[2][N / 2], char *memory,
+                     int barrier, int row0, int rows, int column0) {
+    const int tid = threadIdx.x & 127, lane = tid & 31, warp = tid >> 5, count = min(rows - row0, N),
+              own = column0 / 2 + warp * 8 + (lane >> 2);
+    const u32 base = shared_address(memory), chunk = (warp ^ (lane & 7)) << 4;
+    u32 v[N / 8], which = 0;
+    uint2 odd[N / 8];                      /* in memory, and seldom used                                    */
+    group_sync(barrier, 128);
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+        u32 pair[2], kept[2];
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+            const float *const y = d[m] + 4 * j;
+            pair[m] = pack_bf16(gelu(y[0]) * y[2], gelu(y[1]) * y[3]);
+            kept[m] = kept_pair(f, pair[m]);
+        }
+        if (kept[0] != pair[0] || kept[1] != pair[1]) {
+            odd[j] = make_uint2(pair[0], pair[1]);
+            which |= 1u << j;
+            for (int m = 0; m < 2; m++) kept[m] = without_nan(pair[m], kept[m]);
+        }
+        v[j] = pick_bytes(kept_codes(f, kept[0]), kept_codes(f, kept[1]), 0x5140);
+    }
+#pragma unroll
+    for (int j = 0; j + 3 < N / 8; j += 4)
+        store_matrix4(base + (j * 8 + lane) * 128 + chunk, v[j], v[j + 1], v[j + 2], v[j + 3]);
+#pragma unroll
+    for (int j = N / 8 / 4 * 4; j < N / 8; j++)
+        store_matrix1(base + (j * 8 + (lane & 7)) * 128 + chunk, v[j]);
+    group_sync(barrier, 128);
+    leave_codes(e, memory, row0, count, column0 / 2);
+    count_lost(e, f, odd, which, row0, rows, own);
+    for (int r = tid; !column0 && r < count; r += 128) f.scales[row0 + r] = f.scale;
+}
+
 /* A column's outputs for two rows; x is what a residual adds to. */
 DEV u32 plain2(const gpu_epilogue &e, float a, float b, float bias, u32 x) {
     a += bias, b += bias;
@@ -439,7 +523,7 @@ DEV void store_plain(const gpu_epilogue &e, const float (&d)[2][N / 2], char *me
 
 /* ---- the kernel ---------------------------------------------------------------------------------------- */
 
-enum { ROWS, TRANSPOSED, GATED, PLAIN };
+enum { ROWS, TRANSPOSED, GATED, PLAIN, CODED };
 
 /* What a kernel's tile decides at compile time. */
 template <class NUMBERS, int BW_, int BT_, int NC_, int STAGES_, int STORE_, int RES_, int PARTS_>
@@ -454,7 +538,7 @@ struct gemm_tile {
         PARTS = PARTS_,                    /* 1: the blocks of a cluster share k                            */
         SWAP = STORE != ROWS,              /* columns on the M side                                         */
         /* Ping-pong: persistent, and the warpgroups take tiles alternately. */
-        PP = STORE == GATED || STORE == PLAIN,
+        PP = STORE == GATED || STORE == PLAIN || STORE == CODED,
         N = SWAP ? BT : BW,                /* columns of a wgmma                                            */
         M_ROWS = (SWAP ? BW : BT) / (PP ? 1 : NC), /* M of a warpgroup                                      */
         MI = M_ROWS / 64,                  /* wgmmas for these                                              */
@@ -588,7 +672,10 @@ template <class T> DEV void load_constants(const gpu_linear &l, const gemm_memor
 /* Scales of a tile's rows, by `threads` threads; after wait_before(). */
 template <class T>
 DEV void load_row_scales(const gemm_work &w, const float *from, float *to, int row0, int tid, int threads) {
-    for (int i = tid; i < T::BT; i += threads) to[i] = row0 + i < w.rows ? __ldcg(from + row0 + i) : 0;
+    for (int i = tid; i < T::BT; i += threads) {
+        const float scale = row0 + i < w.rows ? __ldcg(from + row0 + i) : 0;
+        to[i] = T::STORE == CODED ? fabsf(scale) : scale;      /* gpu_int8_fixed.marks                      */
+    }
 }
 /* A warpgroup of ping-pong: both. Its tile before has been scaled when any of its threads has stored. */
 template <class T>
@@ -687,9 +774,11 @@ DEV u32 multiply_tile(typename T::sum (&d)[T::MI][T::N / 2], const gemm_memory &
 /* A warpgroup of ping-pong: its numbers to outputs. */
 template <class T>
 DEV void store_pingpong(const gpu_linear &l, const float (&y)[T::MI][T::N / 2], char *memory,
-                        const gemm_work &w, int group, int row0, int column0) {
+                        const gemm_work &w, const gpu_int8_fixed *codes, int group, int row0, int column0) {
     char *staging = memory + T::STAGES * T::STAGE + group * T::BT * 128;
-    if constexpr (T::STORE == GATED)
+    if constexpr (T::STORE == CODED)
+        store_coded<T::N>(l.epilogue, *codes, y, staging, 1 + group, row0, w.rows, column0);
+    else if constexpr (T::STORE == GATED)
         store_gated<T::N>(l.epilogue, y, staging, 1 + group, row0, w.rows, column0);
     else
         store_plain<T::N>(l.epilogue, y, staging, 1 + group, row0, w.rows, column0);
@@ -698,7 +787,8 @@ DEV void store_pingpong(const gpu_linear &l, const float (&y)[T::MI][T::N / 2], 
 /* From sums to outputs, as the kernel's STORE says. */
 template <class T>
 DEV void store_tile(const gpu_linear &l, const typename T::sum (&d)[T::MI][T::N / 2], char *memory,
-                    const gemm_memory &m, const gemm_work &w, int group, int unit) {
+                    const gemm_memory &m, const gemm_work &w, const gpu_int8_fixed *codes, int group,
+                    int unit) {
     const tile_place at = tile_of<T>(w, unit);
     const int row0 = at.row, column0 = at.group * 8;
     const char *residual = w.residual ? m.residual : NULL;
@@ -706,9 +796,9 @@ DEV void store_tile(const gpu_linear &l, const typename T::sum (&d)[T::MI][T::N 
         float y[T::MI][T::N / 2];
         group_sync(1 + group, 128);        /* the scales are there                                          */
         scale_sums<T>(y, d, m.scales + group * T::SCALES);
-        store_pingpong<T>(l, y, memory, w, group, row0, column0);
+        store_pingpong<T>(l, y, memory, w, codes, group, row0, column0);
     } else if constexpr (T::PP) {
-        store_pingpong<T>(l, d, memory, w, group, row0, column0);
+        store_pingpong<T>(l, d, memory, w, codes, group, row0, column0);
     } else {
         group_sync(7, T::NC * 128);        /* all have read their last stage: the ring is staging now       */
         if (w.residual) barrier_wait(m.residual_full, 0);
@@ -728,7 +818,7 @@ DEV void store_tile(const gpu_linear &l, const typename T::sum (&d)[T::MI][T::N 
 /* A consumer warpgroup: its tiles, or its part of the only one. */
 template <class T>
 DEV void consume(const gpu_linear &l, char *memory, const gemm_memory &m, const gemm_work &w,
-                 const float *row_scales, int group, int lane) {
+                 const float *row_scales, const gpu_int8_fixed *codes, int group, int lane) {
     typename T::sum d[T::MI][T::N / 2];
     for (int u = w.first_unit, i = 0; u < w.units; u += gridDim.x, i++) {
         if (T::PP && i % T::NC != group) continue;
@@ -742,13 +832,14 @@ DEV void consume(const gpu_linear &l, char *memory, const gemm_memory &m, const 
         ring_leave(m.stages, {last, 0}, lane);
 #pragma unroll
         for (int j = 0; j < T::MI; j++) after_wait(d[j]);
-        store_tile<T>(l, d, memory, m, w, group, u);
+        store_tile<T>(l, d, memory, m, w, codes, group, u);
         if (!T::PP) break;
     }
 }
 
-/* row_scales: [capacity], of SCALED numbers. */
-template <class T> DEV void gemm(const gpu_hopper &p, const float *row_scales) {
+/* row_scales: [capacity], of SCALED numbers; codes: how they become outputs, of CODED tiles. */
+template <class T>
+DEV void gemm(const gpu_hopper &p, const float *row_scales, const gpu_int8_fixed *codes = NULL) {
     extern __shared__ __align__(1024) char memory[];
     const int group = threadIdx.x >> 7, lane = threadIdx.x & 31;
     const gemm_memory m = gemm_memory_of<T>(memory);
@@ -770,7 +861,7 @@ template <class T> DEV void gemm(const gpu_hopper &p, const float *row_scales) {
     } else {
         if (T::NC == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(T::SCALED ? 240 : 232));
         wait_before();
-        consume<T>(p.linear, memory, m, w, row_scales, group, lane);
+        consume<T>(p.linear, memory, m, w, row_scales, codes, group, lane);
     }
 }
 

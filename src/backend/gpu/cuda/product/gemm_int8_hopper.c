@@ -9,7 +9,9 @@
 #define TILE(rows, stages, store, name, residual, parts) \
     {{"hopper_int8_128x" #rows "_" name, 1, 0}, 128, rows, 2, stages, store, residual, parts}
 
-enum { TILES = 9, ROWS = TILES, MOST_PARTS = 8 };
+/* The gated tiles are the first; those that leave codes follow all in the same order: choices name the
+ * others. */
+enum { GATED = 4, TILES = 9, CODED = TILES, ROWS = CODED + GATED, MOST_PARTS = 8 };
 
 static const hopper_tile kernels[] = {
     TILE(208, 4, STORE_GATED, "gated", 0, 0),
@@ -21,6 +23,10 @@ static const hopper_tile kernels[] = {
     TILE(208, 4, STORE_TRANSPOSED, "parts", 1, MOST_PARTS),
     TILE(144, 5, STORE_TRANSPOSED, "parts", 1, MOST_PARTS),
     TILE(128, 5, STORE_TRANSPOSED, "parts", 1, MOST_PARTS),
+    TILE(208, 4, STORE_GATED, "coded", 0, 0),
+    TILE(192, 4, STORE_GATED, "coded", 0, 0),
+    TILE(160, 4, STORE_GATED, "coded", 0, 0),
+    TILE(144, 5, STORE_GATED, "coded", 0, 0),
     INT8_ROWS_TABLE(.kernel, ROWS),
 };
 
@@ -93,11 +99,16 @@ static void gemm_int8_hopper_list(const gpu_device *device, const gpu_task *task
 }
 
 static void gemm_int8_hopper_launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
-    gpu_hopper_int8 a;
+    const hopper_tile *tile = &kernels[choice->kernel];
+    const int leaves = task->leaves.scale > 0;
+    gpu_hopper_coded a;
+    gpu_hopper_int8 *product = &a.product;
     memset(&a, 0, sizeof a);
-    a.scales = cuda_int8_rows(issue, ROWS, task->rows, &task->product);
-    hopper_tile_emit(issue, &kernels[choice->kernel], choice->kernel, task->rows,
-                     choice->count ? choice->count : 1, 1, &task->product, &a.product, &a, sizeof a);
+    product->scales = cuda_int8_rows(issue, ROWS, task, &task->product);
+    if (leaves) a.fixed = cuda_int8_left(&task->leaves, &task->product, product->scales);
+    hopper_tile_emit(issue, tile, choice->kernel + (leaves ? CODED : 0), task->rows,
+                     choice->count ? choice->count : 1, 1, &task->product, &product->product, &a,
+                     leaves ? sizeof a : sizeof *product);
 }
 
 const gpu_family gpu_family_gemm_int8_hopper = {.name = "gemm_int8_hopper",

@@ -12,10 +12,21 @@
         hopper_int8_##BW##x##BT##_##NAME(const __grid_constant__ gpu_hopper_int8 a) { \
         gemm<gemm_tile<int8_numbers, BW, BT, 2, STAGES, STORE, RES, PARTS>>(a.product, a.scales); \
     }
+/* Outputs are codes with one scale for all rows, for the product after it. */
+#define HOPPER_CODED(BW, BT, STAGES) \
+    extern "C" __global__ void __launch_bounds__(3 * 128, 1) \
+        hopper_int8_##BW##x##BT##_coded(const __grid_constant__ gpu_hopper_coded a) { \
+        gemm<gemm_tile<int8_numbers, BW, BT, 2, STAGES, CODED, 0, 0>>(a.product.product, a.product.scales, \
+                                                                     &a.fixed); \
+    }
 HOPPER_INT8(128, 208, 4, GATED, gated, 0, 0)
 HOPPER_INT8(128, 192, 4, GATED, gated, 0, 0)
 HOPPER_INT8(128, 160, 4, GATED, gated, 0, 0)
 HOPPER_INT8(128, 144, 5, GATED, gated, 0, 0)
+HOPPER_CODED(128, 208, 4)
+HOPPER_CODED(128, 192, 4)
+HOPPER_CODED(128, 160, 4)
+HOPPER_CODED(128, 144, 5)
 HOPPER_INT8(128, 192, 4, PLAIN, pingpong, 0, 0)
 HOPPER_INT8(128, 144, 5, PLAIN, pingpong, 0, 0)
 HOPPER_INT8(128, 208, 4, TRANSPOSED, parts, 1, 1)

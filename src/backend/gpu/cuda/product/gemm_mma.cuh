@@ -439,8 +439,20 @@ DEV void store_all(const gpu_epilogue &e, char *memory, typename T::outputs &y, 
     }
 }
 
+/* What becomes of a warp's numbers: what the epilogue says. */
+struct any_end {
+    DEV float row_scale(float scale) { return scale; }
+
+    template <class T>
+    DEV void store(const any_end &, const gpu_epilogue &e, char *memory, typename T::outputs &y, int m, int n,
+                   int rows, int columns, int warp, int lane) {
+        store_all<T>(e, memory, y, m, n, rows, columns, warp, lane);
+    }
+};
+
 /* row_scales: [capacity], of SCALED numbers. */
-template <class T> DEV void gemm(const gpu_linear_parts &a, const float *row_scales) {
+template <class T, class END = any_end>
+DEV void gemm(const gpu_linear_parts &a, const float *row_scales, const END &at_end = END{}) {
     extern __shared__ __align__(1024) char memory[];
     const gpu_linear &p = a.linear;
     const u32 ring = shared_address(memory);
@@ -475,7 +487,8 @@ template <class T> DEV void gemm(const gpu_linear_parts &a, const float *row_sca
         return;
     }
     if (T::SCALED)
-        for (int i = tid; i < T::BM; i += T::THREADS) scales[i] = __ldcg(row_scales + min(m0 + i, rows - 1));
+        for (int i = tid; i < T::BM; i += T::THREADS)
+            scales[i] = END::row_scale(__ldcg(row_scales + min(m0 + i, rows - 1)));
     from.rows = rows;
 
     typename T::sum sum[T::MI][T::NI][4] = {};
@@ -526,7 +539,7 @@ template <class T> DEV void gemm(const gpu_linear_parts &a, const float *row_sca
     else if constexpr (T::SCALED) {
         float y[T::MI][T::NI][4];
         scale_sums<T>(y, sum, scales + wm, scales + T::BM + wn, lane);
-        store_all<T>(p.epilogue, memory, y, m0 + wm, n0 + wn, rows, columns, warp, lane);
+        END::template store<T>(at_end, p.epilogue, memory, y, m0 + wm, n0 + wn, rows, columns, warp, lane);
     } else store_all<T>(p.epilogue, memory, sum, m0 + wm, n0 + wn, rows, columns, warp, lane);
 }
 
@@ -560,12 +573,12 @@ DEV void add_parts(const gpu_linear_parts &a, const quarter &q, typename NUMBERS
 }
 
 /* The same, as numbers. */
-template <class NUMBERS>
+template <class NUMBERS, class END = any_end>
 DEV void joined_sums(const gpu_linear_parts &a, const float *row_scales, const quarter &q, float2 &low,
                      float2 &high) {
     if constexpr (NUMBERS::SCALED) {
         const gpu_linear &p = a.linear;
-        const float row = __ldcg(row_scales + q.r);
+        const float row = END::row_scale(__ldcg(row_scales + q.r));
         const int column = q.column + 2 * q.t;
         int2 l, h;
         add_parts<NUMBERS>(a, q, l, h);

@@ -5,6 +5,7 @@
  *                     block a row, a thread eight elements
  *   int8_rows_plain   the same of up to 16384, without a norm: a row is read once
  *   int8_rows         any row
+ *   int8_rows_fixed   rows without a norm that have one scale for all
  *
  *   early    int8_rows_norm has the norm's weights in registers before wait_before(); the others call it
  *            first
@@ -16,6 +17,7 @@
 #include "backend/gpu/cuda/bounds.cuh"
 #include "backend/gpu/cuda/common.cuh"
 #include "int8.h"
+#include "scales.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32, WIDE = 8 };
 
@@ -186,6 +188,63 @@ KERNEL(THREADS) int8_rows(const __grid_constant__ gpu_int8_rows a) {
     if (!tid) a.scales[r] = s.scale;
     char *out = (char *)p.out + (size_t)r * a.pitch;
     for (int i = tid; i < a.pitch; i += THREADS) out[i] = (char)code_of(normed(p, row, i), s.inverse);
+}
+
+/* ---- one scale for all rows ---------------------------------------------------------------------------- */
+
+/* Elements 8·unit … 8·unit + 7 of a row, zeros behind its end. */
+DEV void load_unit(const gpu_norm &p, size_t from, int unit, float (&x)[8]) {
+    if (!p.f32 && p.k % 8 == 0) {
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (unit * 8 < p.k) v = __ldcg((const uint4 *)((const u16 *)p.x + from) + unit);
+        unpack(x, v);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        x[j] = unit * 8 + j < p.k ? load_act(p.x, p.f32, from + unit * 8 + j) : 0;
+}
+
+/* What a row loses, by its block. */
+DEV void count_row(const gpu_int8_fixed &f, u32 clipped, u32 not_finite, uint2 (&parts)[WARPS]) {
+    clipped = __reduce_add_sync(0xffffffffu, clipped);
+    not_finite = __reduce_add_sync(0xffffffffu, not_finite);
+    if (!(threadIdx.x & 31)) parts[threadIdx.x >> 5] = make_uint2(clipped, not_finite);
+    __syncthreads();
+    if (threadIdx.x || !f.counts) return;
+    for (int i = 1; i < WARPS; i++) clipped += parts[i].x, not_finite += parts[i].y;
+    if (clipped) {
+        atomicAdd(f.counts, clipped);
+        atomicAdd(f.counts + 1, 1u);
+    }
+    if (not_finite) atomicAdd(f.counts + 2, not_finite);
+}
+
+KERNEL(THREADS) int8_rows_fixed(const __grid_constant__ gpu_int8_fixed_rows all) {
+    __shared__ uint2 parts[WARPS];
+    const gpu_int8_rows &a = all.rows;
+    const gpu_norm &p = a.norm;
+    const int r = blockIdx.x;
+    start_next();
+    wait_before();
+    if (r >= *p.count) return;
+    const size_t from = (size_t)row_of(p.from, r) * p.k;
+    u32 clipped = 0, not_finite = 0;
+    if (!threadIdx.x) a.scales[r] = all.fixed.scale;
+    for (int unit = threadIdx.x; unit * 8 < a.pitch; unit += THREADS) {
+        u32 word[2] = {};
+        float x[8];
+        load_unit(p, from, unit, x);
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            const int finite = magnitude(x[j]) < 0x7f800000u;
+            word[j / 4] |= fixed_code(all.fixed, x[j]) << j % 4 * 8;
+            not_finite += !finite;
+            clipped += finite && fabsf(__fmul_rn(x[j], all.fixed.inverse)) >= 127.5f;
+        }
+        *(uint2 *)((char *)p.out + (size_t)r * a.pitch + unit * 8) = make_uint2(word[0], word[1]);
+    }
+    count_row(all.fixed, clipped, not_finite, parts);
 }
 
 #endif
