@@ -40,7 +40,7 @@ install(TARGETS openpi_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS openpi_shared EXPORT openpi-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${CMAKE_BINARY_DIR}/libopenpi.a DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(header openpi.h openpi_runner.h openpi.hpp)
+foreach(header openpi.h openpi_engine.h openpi_policy.h openpi_tools.h openpi_runner.h openpi.hpp)
     install(FILES ${CMAKE_SOURCE_DIR}/include/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 endforeach()
 install(FILES ${CMAKE_BINARY_DIR}/openpi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -77,7 +77,7 @@ done
 [ -n "$compiled" ] || fail "there is no C++ compiler here, neither g++ nor clang++"
 
 # Every struct of the headers has its macro, and the macro is an initialiser in C and in C++.
-structs=$(grep -ohE '^typedef struct openpi_[a-z_]+ \{' "$root"/include/openpi{,_runner}.h | cut -d' ' -f3)
+structs=$(grep -ohE '^typedef struct openpi_[a-z_]+ \{' "$root"/include/openpi_{engine,policy,tools,runner}.h | cut -d' ' -f3)
 [ "$(wc -w <<<"$structs")" -ge 15 ] || fail "the headers have the structs $structs, expected 15 or more"
 {
     echo '#include <openpi_runner.h>'

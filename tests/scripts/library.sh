@@ -19,7 +19,7 @@ for library in libopenpi.so libopenpi.a; do
         echo "$library: $count public functions, expected the whole of openpi.h and openpi_runner.h"
         status=1
     fi
-    for name in $(grep -ohE '^OPENPI_API [^;]*\(' "$SOURCE"/include/openpi{,_runner}.h | grep -oE 'openpi_[a-z0-9_]+\($' | tr -d '('); do
+    for name in $(grep -ohE '^OPENPI_API [^;]*\(' "$SOURCE"/include/openpi_{engine,policy,tools,runner}.h | grep -oE 'openpi_[a-z0-9_]+\($' | tr -d '('); do
         grep -q " $name\$" <<<"$names" || { echo "$library: $name of the public headers is not there" && status=1; }
     done
     if other=$(strangers <<<"$names"); then
