@@ -315,10 +315,10 @@ static void apart(openpi_session *session) {
 }
 
 /* What a call lost comes back with the actions: as one graph, op by op, and with codes made apart, which is a
- * launch more a layer and the same bits. */
+ * launch more a layer, in which two warps have numbers of a row, and the same bits. */
 static void test_codes_are_counted(void **state) {
     enum { FFNS = 2, CALLS = 4 };
-    static const char dims[] = "{\"vision\":[72,1,1,64],\"vlm\":[264,3,1,256,96],"
+    static const char dims[] = "{\"vision\":[72,1,1,64],\"vlm\":[264,3,1,256,288],"
                                "\"expert\":[72,64],\"vocab\":256}";
     static const char *const without[CALLS] = {NULL, NULL, "graph-replay", "graph-replay"};
     float actions[CALLS][2 * OPENPI_ACTION_DIM];
