@@ -369,7 +369,9 @@ static void messages_of_several_wait_for_memory(void **state) {
     assert_true(needs > whole && jobs[0]->preparing_bytes < needs);
     pool.in_flight.most = atomic_load(&pool.in_flight.taken) + 2 * needs - 1;      /* whole would fit       */
     prepare_put(prepare, jobs[1]);
+    time_t end = time(NULL) + 60;
     while (!waits_again(prepare, jobs[1])) {
+        assert_true(time(NULL) < end);
         int value = -1;
         sem_getvalue(&over[0], &value);
         assert_int_equal(value, 0);
