@@ -19,13 +19,14 @@ enum { LEAST_BLOCKS = 8, JOIN_THREADS = 256 };
 #define TILE_HALF(rows, columns, ...) \
     GEMM_TILE("gemm_mma_" #rows "_" #columns "_half", 2, 0, rows, columns, __VA_ARGS__)
 
-enum { SMALL = 2, TILES = 11, JOIN = TILES, JOIN_NORM };
+enum { SMALL = 2, TILES = 12, JOIN = TILES, JOIN_NORM };
 static const gemm_tile tiles[] = {
     TILE(160, 256, 256, 3, 1, 103),
     TILE(128, 128, 256, 3, 1, 123),
     TILE(64, 64, 128, 4, 3, 198),
     TILE_HALF(160, 256, 256, 3, 1, 110),
     TILE_HALF(160, 192, 256, 4, 1, 114),
+    TILE_HALF(192, 192, 256, 4, 1, 115),
     TILE_HALF(128, 256, 256, 4, 1, 109),
     TILE_HALF(128, 192, 256, 4, 1, 111),
     TILE_HALF(160, 128, 256, 5, 1, 137),
@@ -49,10 +50,11 @@ static gemm_numbers bf16_of(const gpu_device *device) {
 }
 
 /* An atom of k of a block, where the multiprocessor has no other: products take longer where tensor cores are
- * slower; caches are taken for as quick everywhere. */
+ * slower; of what a tile takes beyond them half is taken to remain there, as more bytes a product cost power.
+ * It also decides between tiles that would be equal. */
 static double step_of(const gemm_numbers *n, const gemm_tile *t) {
-    const double products = n->rate > 0 ? t->products * n->fitted_rate / n->rate : t->products;
-    return products > t->cost ? products : t->cost;
+    const double slower = n->rate > 0 && n->rate < n->fitted_rate ? n->fitted_rate / n->rate : 1;
+    return slower > 1 ? slower * (t->products + t->cost) / 2 : t->cost;
 }
 
 static int tiles_of(const gemm_tile *t, int rows, const gpu_linear *p) {

@@ -65,6 +65,9 @@ struct mma_tile : NUMBERS {
         MI = WM / 16, NI = WN / 8,         /* m16n8 tiles of a warp                                         */
         PITCH = 128 / AN_ATOM,             /* bytes of a row of a stage                                     */
         PIECES = PITCH / 16, STEPS = PITCH / 32,
+        /* First stages whose copies stand one after the other. Few: less to fetch for a block that is the
+         * only one on its multiprocessor. */
+        IN_LINE = BM * BN < 192 * 192 ? 1 : STAGES - 1,
         STAGE_K = NUMBERS::K / AN_ATOM,
         X_COPIES = (BM * PIECES + THREADS - 1) / THREADS, /* copies of a piece for a thread and stage       */
         W_COPIES = (BN * PIECES + THREADS - 1) / THREADS, COPIES = X_COPIES + W_COPIES,
@@ -117,7 +120,7 @@ template <class T> DEV void copy_one(const mma_source<T> &s, u32 at, int ks, int
 
 /* W of the stages that are asked for before the products begin. */
 template <class T> DEV void copy_first_w(const mma_source<T> &s, u32 ring, int first, int stages) {
-#pragma unroll
+#pragma unroll T::IN_LINE
     for (int stage = 0; stage < T::STAGES - 1; stage++)
 #pragma unroll
         for (int i = T::X_COPIES; i < T::COPIES; i++)
@@ -205,79 +208,102 @@ DEV uint2 four_of(u32 first, u32 second, int odd) {
 /* Where a lane's four stand among the 16. */
 DEV int four_at(int t) { return (t & 1) * 8 + (t >> 1) * 4; }
 
-/* A warp's outputs: the lane's first row and pair of columns, those there are, and how far rows are apart. */
-typedef struct warp_tile {
-    u16 *out;
-    int m, n, rows, columns, stride;
-} warp_tile;
+/* Row tiles in turn, each as number 0, by a loop: a block runs its end once, and an instruction that is not
+ * there yet takes about ten cycles, one that moves a number a single one. */
+template <class T, class F> DEV void each_row_tile(typename T::outputs &y, F store) {
+#pragma unroll 1
+    for (int i = 0; i < T::MI; i++) {
+        store();
+#pragma unroll
+        for (int n = T::NI * 4; n < T::MI * T::NI * 4; n++)
+            y[n / 4 / T::NI - 1][n / 4 % T::NI][n % 4] = y[n / 4 / T::NI][n / 4 % T::NI][n % 4];
+    }
+}
 
-template <class T>
-DEV void add_bias(typename T::outputs &y, const float *bias, const warp_tile &w) {
+/* A lane's rows of a row tile. */
+typedef struct two_rows {
+    int m, n, t;                           /* the first one, its first column, and the lane's of four       */
+    int rows;                              /* there are; more are read as the last and not stored           */
+} two_rows;
+
+/* Where the lane's first pair of a row goes. */
+DEV u16 *out_of(const gpu_epilogue &e, const two_rows &w, int h) {
+    return (u16 *)e.out + (size_t)row_of(e.to, min(w.m + h * 8, w.rows - 1)) * e.n + w.n;
+}
+
+template <class T> DEV void add_bias(float (&y)[T::NI][4], const gpu_epilogue &e, const two_rows &w) {
 #pragma unroll
     for (int j = 0; j < T::NI; j++) {
-        if (w.n + j * 8 >= w.columns) continue;
-        const float2 b = __ldg((const float2 *)(bias + w.n + j * 8));
-#pragma unroll
-        for (int i = 0; i < 2 * T::MI; i++) y[i / 2][j][i % 2 * 2] += b.x, y[i / 2][j][i % 2 * 2 + 1] += b.y;
+        if (w.n + j * 8 >= e.n) continue;
+        const float2 b = __ldg((const float2 *)(e.bias + w.n + j * 8));
+        y[j][0] += b.x, y[j][1] += b.y, y[j][2] += b.x, y[j][3] += b.y;
     }
 }
 
-template <class T> DEV void gelu_all(typename T::outputs &y) {
+/* e.add's rows. */
+template <class T> DEV void add_rows(float (&y)[T::NI][4], const gpu_epilogue &e, const two_rows &w) {
 #pragma unroll
-    for (int i = 0; i < T::MI * T::NI * 4; i++) {
-        float &v = y[i / 4 / T::NI][i / 4 % T::NI][i % 4];
-        v = gelu(v);
-    }
-}
-
-/* To the pairs of column j: what is there already, of all rows at once. */
-template <class T> DEV void add_before(typename T::outputs &y, const warp_tile &w, int j) {
-    u32 before[2 * T::MI];
+    for (int h = 0; h < 2; h++) {
+        const float *add = e.add + (size_t)((w.m + h * 8) % e.add_period) * e.n + w.n;
 #pragma unroll
-    for (int i = 0; i < 2 * T::MI; i++)
-        before[i] = w.m + i * 8 < w.rows && w.n + j * 8 < w.columns
-                        ? __ldcg((const u32 *)(w.out + (size_t)i * 8 * w.stride + j * 8))
-                        : 0;
-#pragma unroll
-    for (int i = 0; i < 2 * T::MI; i++) {
-        y[i / 2][j][i % 2 * 2] += low_of(before[i]);
-        y[i / 2][j][i % 2 * 2 + 1] += high_of(before[i]);
-    }
-}
-
-/* adds: to what is there. Note: asked for each j; else the compiler loads more than it has registers for. */
-template <class T> DEV void store_fours(typename T::outputs &y, const warp_tile &w, int t, int adds) {
-    const int left = w.columns - w.n + 2 * t - four_at(t);
-    u16 *const out = w.out + four_at(t) - 2 * t;
-#pragma unroll
-    for (int j = 0; j < T::NI; j += 2) {
-        if (adds) add_before<T>(y, w, j), add_before<T>(y, w, j + 1);
-#pragma unroll
-        for (int i = 0; i < 2 * T::MI; i++) {
-            const uint2 four = four_of(pack_bf16(y[i / 2][j][i % 2 * 2], y[i / 2][j][i % 2 * 2 + 1]),
-                                       pack_bf16(y[i / 2][j + 1][i % 2 * 2], y[i / 2][j + 1][i % 2 * 2 + 1]),
-                                       t & 1);
-            if (w.m + i * 8 < w.rows && j * 8 < left)
-                *(uint2 *)(out + (size_t)i * 8 * w.stride + j * 8) = four;
+        for (int j = 0; j < T::NI; j++) {
+            if (w.n + j * 8 >= e.n) continue;
+            const float2 b = __ldg((const float2 *)(add + j * 8));
+            y[j][h * 2] += b.x, y[j][h * 2 + 1] += b.y;
         }
     }
 }
 
-/* A product into bf16 rows that follow each other, whose outputs are whole fours. */
+/* What is there already is added to both rows. */
+template <class T> DEV void add_before(float (&y)[T::NI][4], const gpu_epilogue &e, const two_rows &w) {
+    u32 before[2 * T::NI];
+    const u16 *const out[2] = {out_of(e, w, 0), out_of(e, w, 1)};
+#pragma unroll
+    for (int i = 0; i < 2 * T::NI; i++)
+        before[i] = w.n + i / 2 * 8 < e.n ? __ldcg((const u32 *)(out[i % 2] + i / 2 * 8)) : 0;
+#pragma unroll
+    for (int i = 0; i < 2 * T::NI; i++) {
+        y[i / 2][i % 2 * 2] += low_of(before[i]);
+        y[i / 2][i % 2 * 2 + 1] += high_of(before[i]);
+    }
+}
+
+template <class T>
+DEV void store_fours(const float (&y)[T::NI][4], const gpu_epilogue &e, const two_rows &w) {
+    const int to = four_at(w.t) - 2 * w.t, left = e.n - w.n - to;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        u16 *const out = out_of(e, w, h) + to;
+#pragma unroll
+        for (int j = 0; j < T::NI; j += 2) {
+            const uint2 four = four_of(pack_bf16(y[j][h * 2], y[j][h * 2 + 1]),
+                                       pack_bf16(y[j + 1][h * 2], y[j + 1][h * 2 + 1]), w.t & 1);
+            if (w.m + h * 8 < w.rows && j * 8 < left) *(uint2 *)(out + j * 8) = four;
+        }
+    }
+}
+
+/* A product into bf16, whose outputs are whole fours. */
 template <class T>
 DEV void store_plain(const gpu_epilogue &e, typename T::outputs &y, int m, int n, int rows, int lane) {
-    const int g = lane >> 2, t = lane & 3;
-    const warp_tile w = {
-        (u16 *)e.out + (size_t)(m + g) * e.n + n + 2 * t, m + g, n + 2 * t, rows, e.n, e.n};
-    if (e.bias) add_bias<T>(y, e.bias, w);
-    if (e.activation) gelu_all<T>(y);
-    store_fours<T>(y, w, t, e.kind == GPU_EPILOGUE_RESIDUAL);
+    const int t = lane & 3;
+    two_rows w = {m + (lane >> 2), n + 2 * t, t, rows};
+    each_row_tile<T>(y, [&]() {
+        if (e.bias) add_bias<T>(y[0], e, w);
+        if (e.add) add_rows<T>(y[0], e, w);
+        if (e.activation)
+#pragma unroll
+            for (int i = 0; i < T::NI * 4; i++) y[0][i / 4][i % 4] = gelu(y[0][i / 4][i % 4]);
+        if (e.kind == GPU_EPILOGUE_RESIDUAL) add_before<T>(y[0], e, w);
+        store_fours<T>(y[0], e, w);
+        w.m += 16;
+    });
 }
 
 DEV int is_plain(const gpu_epilogue &e) {
     int kind = e.kind == GPU_EPILOGUE_RESIDUAL ? !e.gate && e.activation == GPU_ACT_NONE
                                                : e.kind == GPU_EPILOGUE_STORE && e.activation != GPU_ACT_SILU;
-    return kind && !e.f32 && !e.add && !e.split && !e.x_t && !e.to.map && !e.to.group && !(e.n & 3);
+    return kind && !e.f32 && !e.split && !e.x_t && !(e.n & 3);
 }
 
 /* A gated product without bias into bf16, its rows one after the other. */
@@ -390,19 +416,17 @@ DEV int plain_qkv(const gpu_epilogue &e) {
 template <class T>
 DEV void store_part(typename T::sum *to, const typename T::sum (&sum)[T::MI][T::NI][4], int m, int n,
                     int rows, int columns, int lane) {
-    const int g = lane >> 2, t = lane & 3;
+    const int r = m + (lane >> 2);
+    to += (size_t)r * columns + n + 2 * (lane & 3);
 #pragma unroll
-    for (int i = 0; i < T::MI; i++)
+    for (int i = 0; i < 2 * T::MI; i++, to += (size_t)8 * columns) {
+        if (r + i * 8 >= rows) return;
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int r = m + i * 16 + h * 8 + g;
-            if (r >= rows) continue;
-#pragma unroll
-            for (int j = 0; j < T::NI; j++)
-                if (n + j * 8 < columns)
-                    *(typename T::pair *)(to + (size_t)r * columns + n + j * 8 + 2 * t) =
-                        T::pair_of(sum[i][j][2 * h], sum[i][j][2 * h + 1]);
-        }
+        for (int j = 0; j < T::NI; j++)
+            if (n + j * 8 < columns)
+                *(typename T::pair *)(to + j * 8) =
+                    T::pair_of(sum[i / 2][j][i % 2 * 2], sum[i / 2][j][i % 2 * 2 + 1]);
+    }
 }
 
 /* ---- scales -------------------------------------------------------------------------------------------- */
@@ -450,6 +474,9 @@ struct any_end {
     }
 };
 
+/* a / b, by fewer instructions than a division of integers; right for a < 2^20. */
+DEV int quotient(int a, int b) { return (int)__fdividef((float)a + 0.5f, (float)b); }
+
 /* row_scales: [capacity], of SCALED numbers. */
 template <class T, class END = any_end>
 DEV void gemm(const gpu_linear_parts &a, const float *row_scales, const END &at_end = END{}) {
@@ -457,11 +484,11 @@ DEV void gemm(const gpu_linear_parts &a, const float *row_scales, const END &at_
     const gpu_linear &p = a.linear;
     const u32 ring = shared_address(memory);
     const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, columns = p.weights.columns,
-              tiles = (columns + T::BN - 1) / T::BN, part = blockIdx.y / tiles, m0 = blockIdx.x * T::BM,
-              n0 = (blockIdx.y - part * tiles) * T::BN;
+              tiles = (columns + T::BN - 1) / T::BN, part = quotient(blockIdx.y, tiles),
+              m0 = blockIdx.x * T::BM, n0 = (blockIdx.y - part * tiles) * T::BN;
     const int wm = warp / (T::BN / T::WN) * T::WM, wn = warp % (T::BN / T::WN) * T::WN;
-    const int first = part * p.k_blocks / a.parts * T::AN_ATOM,
-              stages = (part + 1) * p.k_blocks / a.parts * T::AN_ATOM - first;
+    const int first = quotient(part * p.k_blocks, a.parts) * T::AN_ATOM,
+              stages = quotient((part + 1) * p.k_blocks, a.parts) * T::AN_ATOM - first;
     const int row = tid / T::PIECES, piece = tid % T::PIECES; /* the thread's first copy */
 
     start_next();
@@ -493,7 +520,7 @@ DEV void gemm(const gpu_linear_parts &a, const float *row_scales, const END &at_
 
     typename T::sum sum[T::MI][T::NI][4] = {};
     mma_fragments<T> f = {};
-#pragma unroll
+#pragma unroll T::IN_LINE
     for (int s = 0; s < T::STAGES - 1; s++) {
 #pragma unroll
         for (int i = 0; i < T::X_COPIES; i++)
