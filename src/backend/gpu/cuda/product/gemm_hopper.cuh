@@ -365,6 +365,15 @@ DEV void fetch_staging(const gpu_epilogue &e, char *memory, int row0, int count,
     }
 }
 
+/* A warp's N columns of staging, v their pairs of rows; at: its chunk of the first one. */
+template <int N> DEV void store_matrices(u32 at, const u32 (&v)[N / 8], int lane) {
+#pragma unroll
+    for (int j = 0; j + 3 < N / 8; j += 4)
+        store_matrix4(at + (j * 8 + lane) * 128, v[j], v[j + 1], v[j + 2], v[j + 3]);
+#pragma unroll
+    for (int j = N / 8 / 4 * 4; j < N / 8; j++) store_matrix1(at + (j * 8 + (lane & 7)) * 128, v[j]);
+}
+
 /* A gated matrix with columns on the M side: a thread holds gate (row g) and up (row g + 8) of one output, so
  * GeGLU happens in registers; 128 packed columns leave as 64 outputs a row. */
 template <int N>
@@ -380,12 +389,7 @@ DEV void store_gated(const gpu_epilogue &e, const float (&d)[2][N / 2], char *me
         for (int j = 0; j < N / 8; j++)
             v[j] = pack_bf16(gelu(d[m][4 * j]) * d[m][4 * j + 2], gelu(d[m][4 * j + 1]) * d[m][4 * j + 3]);
         const u32 chunk = ((m * 4 + warp) ^ (lane & 7)) << 4;
-#pragma unroll
-        for (int j = 0; j + 3 < N / 8; j += 4)
-            store_matrix4(base + (j * 8 + lane) * 128 + chunk, v[j], v[j + 1], v[j + 2], v[j + 3]);
-#pragma unroll
-        for (int j = N / 8 / 4 * 4; j < N / 8; j++)
-            store_matrix1(base + (j * 8 + (lane & 7)) * 128 + chunk, v[j]);
+        store_matrices<N>(base + chunk, v, lane);
     }
     group_sync(barrier, 128);
     leave_staging(e, memory, row0, min(rows - row0, N), column0 / 2);
@@ -463,12 +467,7 @@ DEV void store_coded(const gpu_epilogue &e, const gpu_int8_fixed &f, const float
         }
         v[j] = pick_bytes(kept_codes(f, kept[0]), kept_codes(f, kept[1]), 0x5140);
     }
-#pragma unroll
-    for (int j = 0; j + 3 < N / 8; j += 4)
-        store_matrix4(base + (j * 8 + lane) * 128 + chunk, v[j], v[j + 1], v[j + 2], v[j + 3]);
-#pragma unroll
-    for (int j = N / 8 / 4 * 4; j < N / 8; j++)
-        store_matrix1(base + (j * 8 + (lane & 7)) * 128 + chunk, v[j]);
+    store_matrices<N>(base + chunk, v, lane);
     group_sync(barrier, 128);
     leave_codes(e, memory, row0, count, column0 / 2);
     count_lost(e, f, odd, which, row0, rows, own);
