@@ -28,7 +28,9 @@ if [ "$family" = few_mma ]; then
     kernel few_gated_64_2 "$(cat "$box/gate_up")" 0 0
 else
     [ $family.$chip = guide.90 ] && kernel skinny_16_16 64 16 "$(cat "$box/known" 2>/dev/null || echo 12)"
+    [ $family = gemm_mma_int8 ] && kernel gemm_mma_int8_64_64_half_coded 96 48 "$(cat "$box/coded" 2>/dev/null || echo 0)"
     spilled=$(grep -sx "$family.$chip" "$box/spills")
+    [ "$family.$chip" = "$(cat "$box/stack" 2>/dev/null)" ] && kernel "$family"_512 40 16 0
     if [ -n "$spilled" ]; then kernel "$family" 40 16 12; else kernel "$family" 40 0 0; fi
 fi
 END
@@ -49,7 +51,7 @@ says() { grep -qF "$1" "$box/said" || fail "expected '$1', not: $(cat "$box/said
 
 check 0 "all is well"
 says "sm_121: skipped"
-says "sm_120  $(printf %3d $((families + 1))) kernels, at most 132 registers (few_residual_8_8), 0.0"
+says "sm_120  $(printf %3d $((families + 2))) kernels, at most 132 registers (few_residual_8_8), 0.0"
 [ "$(wc -l <"$box/compiled")" = $((3 * families)) ] || fail "of $families families for 3 chips $(wc -l <"$box/compiled") were compiled"
 check 0 "a second time"
 [ -s "$box/compiled" ] && fail "a second time something was compiled: $(cat "$box/compiled")"
@@ -60,6 +62,14 @@ echo 16 >"$box/known"
 check 1 "more than what is known" 90
 says "sm_90: skinny_16_16 has 16 bytes of stack, 16 bytes of spilled registers"
 rm -rf "$box/out" "$box/known"
+echo 4 >"$box/coded"
+check 1 "a kernel that puts numbers aside and spills" 80
+says "sm_80: gemm_mma_int8_64_64_half_coded has 48 bytes of stack, 4 bytes of spilled registers"
+rm -rf "$box/out" "$box/coded"
+echo simt.80 >"$box/stack"
+check 1 "a kernel that has no reason for a stack" 80
+says "sm_80: simt_512 has 16 bytes of stack, 0 bytes of spilled registers"
+rm -rf "$box/out" "$box/stack"
 echo simt.80 >"$box/spills"
 check 1 "a kernel that spills"
 says "sm_80: simt has 16 bytes of stack, 12 bytes of spilled registers"
