@@ -74,6 +74,7 @@ job *job_take(job_pool *pool) {
     job->connection = NULL;
     job->last = NULL;
     job->count = job->needs = 0;
+    job->observations = -1;
     job->samples = job->turn = job->many = 0;
     job->status = OPENPI_OK;
     job->result = REQUEST_OK;

@@ -47,6 +47,7 @@ typedef struct job {
     uint64_t model_number;       /* its number, from preparing on                                          */
     char model_hash[24];         /* its weights', likewise                                                 */
     openpi_request *request;     /* made for the model's policy and valid as long                          */
+    int observations;            /* in the message; 0: it is one; -1: not counted, or it is wrong          */
     size_t needs;                /* bytes that preparing a message of several takes; 0: not known          */
     size_t preparing_bytes;      /* its bytes, as far as they are counted in flight                        */
     openpi_sample sample;

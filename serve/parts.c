@@ -5,12 +5,9 @@
  *
  * What will be refused is refused before pictures are resized and the prompt is tokenised. */
 #include <stdio.h>
-#include <string.h>
 
 #include "serve/small/fail.h"
 #include "prepare_inside.h"
-
-enum { DIMS = OPENPI_ACTION_DIM };
 
 /* Bytes that an observation may keep, and *while_made: what preparing it may take beyond that. */
 static size_t part_needs(const job *job, int count, size_t *while_made) {
@@ -20,12 +17,10 @@ static size_t part_needs(const job *job, int count, size_t *while_made) {
 }
 
 size_t parts_needs(const prepare *p, const job *job) {
-    int count;
-    size_t while_made, threads = (size_t)p->options.threads + 1;
-    if (openpi_message_observations(job->bytes, job->count, &count, NULL) != OPENPI_OK || !count) return 0;
-    if (threads > (size_t)count) threads = (size_t)count;
-    size_t kept = part_needs(job, count, &while_made);
-    return openpi_request_bytes(job->model->policy, 0, NULL) + (size_t)count * kept + threads * while_made;
+    size_t while_made, kept = part_needs(job, job->observations, &while_made),
+           count = (size_t)job->observations, threads = (size_t)p->options.threads + 1;
+    if (threads > count) threads = count;
+    return openpi_request_bytes(job->model->policy, 0, NULL) + count * kept + threads * while_made;
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------- */
@@ -33,15 +28,12 @@ size_t parts_needs(const prepare *p, const job *job) {
 /* What the extras of an observation ask for can be had. */
 static openpi_status check_extras(const job *job, job_part *part, openpi_error *error) {
     openpi_extras extras = OPENPI_EXTRAS_INIT;
-    int horizon = job->model->horizon;
     SERVE_TRY(openpi_request_extras(part->request, &extras, error));
     if (extras.rtc)
         return fail(error, OPENPI_BAD_INPUT,
                     "\"openpi/rtc\" of the request is for a message of one observation, expected none among "
                     "several");
-    if (extras.noise && extras.noise_rows != horizon)
-        return fail(error, OPENPI_BAD_INPUT, "\"openpi/noise\" of the request has %d rows, expected %d, the "
-                    "horizon", extras.noise_rows, horizon);
+    SERVE_TRY(prepare_check_noise(job, &extras, error));
     part->deadline_ms = extras.deadline_ms;
     part->samples = extras.samples;
     return OPENPI_OK;
@@ -93,26 +85,16 @@ static openpi_status make_chunks(prepare *p, job *job, int samples, openpi_error
 
 /* ---- preparing -------------------------------------------------------------------------------------- */
 
-/* The noise of an observation's chunks, its own or what is drawn for each of them. */
-static void set_noise(const prepare *p, job *job, int i, const openpi_extras *extras) {
-    int chunks = job_part_chunks(job);
-    size_t count = (size_t)job->model->horizon * DIMS;
-    float *noise = job->noise + (size_t)i * (size_t)chunks * count;
-    if (extras->noise) memcpy(noise, extras->noise, (size_t)chunks * count * sizeof *noise);
-    for (int c = 0; c < chunks && !extras->noise; c++)
-        openpi_noise(p->options.seed, job->order * OPENPI_MAX_BATCH + (uint64_t)(i * chunks + c),
-                     noise + (size_t)c * count, count);
-}
-
 static openpi_status prepare_part(prepare *p, job *job, int i, openpi_error *error) {
     openpi_extras extras = OPENPI_EXTRAS_INIT;
     job_part *part = &job->parts[i];
+    int chunks = job_part_chunks(job);
     SERVE_TRY(openpi_request_extras(part->request, &extras, error));
     if (extras.samples != job->part_samples)
         return fail(error, OPENPI_BAD_INPUT,
                     "\"openpi/samples\" of the request is %d, expected %d as of the observations before it "
                     "(0: absent)", extras.samples, job->part_samples);
-    set_noise(p, job, i, &extras);
+    prepare_noise(p, job, &extras, i * chunks, chunks);
     SERVE_TRY(openpi_request_prepare_read(part->request, NULL, error));
     part->truncated = openpi_request_prompt_truncated(part->request);
     part->sample = (openpi_sample)OPENPI_SAMPLE_INIT;
@@ -146,8 +128,8 @@ static void count_kept(prepare *p, job *job) {
 
 /* One that cannot be prepared has its sentence; the others go on. The answer to a message of none that can
  * be is the first one's. */
-openpi_status parts_prepare(prepare *p, job *job, int count, openpi_error *error) {
-    int samples;
+openpi_status parts_prepare(prepare *p, job *job, openpi_error *error) {
+    int samples, count = job->observations;
     if (!job_make_parts(job, count))
         return fail(error, OPENPI_NO_MEMORY, "out of memory: a request of %d observations", count);
     prepare_each(p, job, read_step);

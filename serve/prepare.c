@@ -176,9 +176,11 @@ void prepare_put(prepare *p, job *job) {
 
 /* A message of several observations needs more than was known when it was taken. 0: more than is left. */
 static int goes_on(prepare *p, job *job) {
-    if (job->needs) return 1;
+    if (job->observations >= 0) return 1;
+    if (openpi_message_observations(job->bytes, job->count, &job->observations, NULL) != OPENPI_OK)
+        job->observations = -1;
+    if (job->observations <= 0) return 1;
     job->needs = parts_needs(p, job);
-    if (!job->needs) return 1;
     pthread_mutex_lock(&p->lock);
     in_flight *all = p->options.in_flight;
     int good = job->reserved || p->jobs == 1 || !all ||
@@ -280,6 +282,23 @@ void prepare_renew(prepare *p, serve_model *model) {
 
 /* ---- preparing -------------------------------------------------------------------------------------- */
 
+openpi_status prepare_check_noise(const job *job, const openpi_extras *extras, openpi_error *error) {
+    int horizon = job->model->horizon;
+    if (!extras->noise || extras->noise_rows == horizon) return OPENPI_OK;
+    return fail(error, OPENPI_BAD_INPUT,
+                "\"openpi/noise\" of the request has %d rows, expected %d, the horizon", extras->noise_rows,
+                horizon);
+}
+
+void prepare_noise(const prepare *p, job *job, const openpi_extras *extras, int first, int chunks) {
+    size_t count = (size_t)job->model->horizon * DIMS;
+    float *noise = job->noise + (size_t)first * count;
+    if (extras->noise) memcpy(noise, extras->noise, (size_t)chunks * count * sizeof *noise);
+    for (int c = 0; c < chunks && !extras->noise; c++)
+        openpi_noise(p->options.seed, job->order * OPENPI_MAX_BATCH + (uint64_t)(first + c),
+                     noise + (size_t)c * count, count);
+}
+
 /* Several chunks of one observation, and memory for them. */
 static openpi_status check_samples(prepare *p, job *job, const openpi_extras *extras, openpi_error *error) {
     int horizon = job->model->horizon, dims = job->model->info.action_dim;
@@ -296,7 +315,6 @@ static openpi_status check_samples(prepare *p, job *job, const openpi_extras *ex
 
 /* The deadline, real-time chunking and the noise's shape: what the extras ask for is there. */
 static openpi_status check_extras(prepare *p, job *job, openpi_extras *extras, openpi_error *error) {
-    int horizon = job->model->horizon;
     *extras = (openpi_extras)OPENPI_EXTRAS_INIT;
     SERVE_TRY(openpi_request_extras(job->request, extras, error));
     job->deadline_ms = extras->deadline_ms;
@@ -308,37 +326,21 @@ static openpi_status check_extras(prepare *p, job *job, openpi_extras *extras, o
     if (extras->rtc) job->executed = extras->rtc_executed;
     SERVE_TRY(rtc_check(&job->model->rtc, extras, error));
     SERVE_TRY(check_samples(p, job, extras, error));
-    if (!extras->noise || extras->noise_rows == horizon) return OPENPI_OK;
-    return fail(error, OPENPI_BAD_INPUT,
-                "\"openpi/noise\" of the request has %d rows, expected %d, the horizon", extras->noise_rows,
-                horizon);
-}
-
-/* Real-time chunking; the request's own noise, or what a session draws in its call of this number for each
- * chunk. */
-static openpi_status set_extras(const prepare *p, job *job, const openpi_extras *extras,
-                                openpi_error *error) {
-    size_t count = (size_t)job->model->horizon * DIMS;
-    int chunks = extras->samples ? extras->samples : 1;
-    if (extras->noise) memcpy(job->noise, extras->noise, (size_t)chunks * count * sizeof *job->noise);
-    for (int c = 0; c < chunks && !extras->noise; c++)
-        openpi_noise(p->options.seed, job->order * OPENPI_MAX_BATCH + (uint64_t)c,
-                     job->noise + (size_t)c * count, count);
-    return rtc_prepare(&job->model->rtc, extras, job, error);
+    return prepare_check_noise(job, extras, error);
 }
 
 /* What will be refused is refused before pictures are resized and the prompt is tokenised. */
 static openpi_status prepare_job(prepare *p, job *job, openpi_error *error) {
     openpi_extras extras;
-    int observations;
     job->samples = 0;
     job->deadline_ms = 0;
     job->note[0] = 0;
     job->rtc = (openpi_rtc)OPENPI_RTC_INIT;
     job->rtc_asked = 0;
     if (!job->request) SERVE_TRY(make_request(p, job->model, &job->request, error));
-    SERVE_TRY(openpi_message_observations(job->bytes, job->count, &observations, error));
-    if (observations) return parts_prepare(p, job, observations, error);
+    if (job->observations < 0)             /* the message is wrong: why?                                    */
+        SERVE_TRY(openpi_message_observations(job->bytes, job->count, &job->observations, error));
+    if (job->observations) return parts_prepare(p, job, error);
     SERVE_TRY(openpi_request_read_msgpack(job->request, job->bytes, job->count, error));
     SERVE_TRY(check_extras(p, job, &extras, error));
     SERVE_TRY(openpi_request_prepare_read(job->request, NULL, error));
@@ -352,7 +354,8 @@ static openpi_status prepare_job(prepare *p, job *job, openpi_error *error) {
     job->sample = (openpi_sample)OPENPI_SAMPLE_INIT;
     SERVE_TRY(openpi_request_sample(job->request, &job->sample, error));
     snapshot_see(job->snapshot, job->request, &job->sample);
-    return set_extras(p, job, &extras, error);
+    prepare_noise(p, job, &extras, 0, extras.samples ? extras.samples : 1);
+    return rtc_prepare(&job->model->rtc, &extras, job, error);
 }
 
 static openpi_status prepare_or_refuse(prepare *p, job *job) {

@@ -55,12 +55,16 @@ void prepare_count(prepare *p, job *job, size_t bytes);
 openpi_status prepare_more(prepare *p, const serve_model *model, openpi_request **out, openpi_error *error);
 /* The step of all parts. Returns when they are done. */
 void prepare_each(prepare *p, job *job, part_step *step);
+/* The noise of the extras, if any, has the horizon's rows. */
+openpi_status prepare_check_noise(const job *job, const openpi_extras *extras, openpi_error *error);
+/* Noise for `chunks` of the job's chunks from `first` on: that of the extras, or what a session draws in its
+ * call of the job's number. */
+void prepare_noise(const prepare *p, job *job, const openpi_extras *extras, int first, int chunks);
 
 /* ---- parts.c ---------------------------------------------------------------------------------------- */
 
-/* What preparing the message takes at most. 0: it is one observation, or wrong. */
+/* For messages of several observations: what preparing one takes at most, and preparing it. */
 size_t parts_needs(const prepare *p, const job *job);
-/* The message has `count` observations. */
-openpi_status parts_prepare(prepare *p, job *job, int count, openpi_error *error);
+openpi_status parts_prepare(prepare *p, job *job, openpi_error *error);
 
 #endif
