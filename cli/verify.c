@@ -103,7 +103,7 @@ static int machine_can(const machine_values *machine) {
     char without[SWITCH_TEXT];
     machine_options(machine, without, &options);
     if (!machine->dtype) options.dtype = OPENPI_F32;
-    if (options.formats && !strncmp(options.formats, "w8", 2)) options.formats = NULL;
+    if (verify_asks_plan(options.formats)) options.formats = NULL, options.accept_error = 0;
     options.synthetic = &small;
     openpi_status status = openpi_synthetic_parse("tiny", &small, &error);
     if (status == OPENPI_OK) status = openpi_engine_open(NULL, &options, &engine, &error);
@@ -143,6 +143,7 @@ static int verify_run(const void *values, char **positional, int count) {
     options.adapter = v->lora.adapter;
     options.without_lora = v->lora.without_lora;
     options.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
+    options.accept_error = v->machine.accept_error;
     options.robot = input_path(v->robot);
     options.config = v->config;
     options.norm_stats = input_path(v->norm_stats);

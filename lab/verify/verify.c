@@ -9,8 +9,11 @@
 #include "base/file.h"
 #include "base/report.h"
 #include "lab/verify/verify_case.h"
+#include "model/w8_plan.h"
 
 enum { DEEPEST = 8 };
+
+int verify_asks_plan(const char *formats) { return w8_asked(formats); }
 
 const char *verify_result_text(verify_result result) {
     static const char *const text[] = {"ok", "FAIL", "skipped"};

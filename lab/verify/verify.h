@@ -38,6 +38,7 @@ typedef struct verify_options {
     const char *adapter;         /* added to its weights; NULL: none                                      */
     int without_lora;            /* 1: the base of the checkpoint                                         */
     int missing_chunks_are_zero; /* as the engine's                                                       */
+    int accept_error;            /* likewise                                                              */
     const char *robot, *config;  /* NULL: the config that the golden names                                */
     const char *norm_stats;      /* NULL: the checkpoint's                                                */
     const char *assets;          /* NULL: the robot's                                                      */
@@ -101,6 +102,9 @@ openpi_status verify_recording(const verify_calls *calls, const verify_options *
 /* One of them: noise and actions [call->horizon][32] are written. The session has rtc and batch 1. */
 openpi_status verify_call_run(openpi_session *session, openpi_request *request, const verify_call *call,
                               float *noise, float *actions, openpi_error *error);
+
+/* 1: a list of formats (verify_options) that is a plan of 8-bit weights, which is one model's. */
+int verify_asks_plan(const char *formats);
 
 /* "ok", "FAIL", "skipped" */
 const char *verify_result_text(verify_result result);

@@ -113,6 +113,7 @@ static openpi_status open_engine(verify_case *c, const char *checkpoint, const o
     options.adapter = checkpoint ? v->adapter : NULL;
     options.without_lora = v->without_lora;
     options.missing_chunks_are_zero = checkpoint && v->missing_chunks_are_zero;
+    options.accept_error = v->accept_error;
     options.progress = v->progress;
     options.progress_user = v->progress_user;
     snprintf(c->row.dtype, sizeof c->row.dtype, "%s", v->dtype == OPENPI_F32 ? "f32" : "bf16");

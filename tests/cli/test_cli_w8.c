@@ -298,6 +298,20 @@ static void a_plan_is_judged_by_a_golden(void **state) {
     assert_int_equal(run("verify " TESTS_DIR "/golden/model/pi0_odd.safetensors --dtype bf16 "
                          "--weights w8=odd.json"), 1);
     must_contain(out, "1 FAIL");
+    must_refuse("verify " TESTS_DIR "/golden/model/pi05_odd.safetensors --weights w8x",
+                "\"w8x\" is no format");
+}
+
+static void a_golden_needs_the_word_too(void **state) {
+    (void)state;
+    assert_int_equal(run("quantize --model odd:pi05:9 --robot none --horizon 4 --steps 2 --save bytes "
+                         "--synthetic 1 --weights expert=int8 --bound 1e-6 --out tight.json"), 1);
+    assert_int_equal(run("verify " TESTS_DIR "/golden/model/pi05_odd.safetensors --dtype bf16 "
+                         "--weights w8=tight.json"), 1);
+    must_contain(out, "which only accept_error lets pass");
+    assert_int_equal(run("verify " TESTS_DIR "/golden/model/pi05_odd.safetensors --dtype bf16 "
+                         "--weights w8=tight.json --accept-error"), 0);
+    must_contain(out, "1 ok, 0 FAIL");
 }
 
 /* ---- observations ----------------------------------------------------------------------------------- */
@@ -348,6 +362,7 @@ int main(void) {
         cmocka_unit_test(an_error_that_is_not_reproduced_is_refused),
         cmocka_unit_test(a_plan_above_its_bound_needs_a_word),
         cmocka_unit_test(a_plan_is_judged_by_a_golden),
+        cmocka_unit_test(a_golden_needs_the_word_too),
         cmocka_unit_test(observations_are_asked_for),
         cmocka_unit_test(recorded_requests_are_read)};
     return cmocka_run_group_tests(tests, open_plan, close_box);
