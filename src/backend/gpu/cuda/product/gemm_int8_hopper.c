@@ -8,25 +8,24 @@
 
 #define TILE(rows, stages, store, name, residual, parts) \
     {{"hopper_int8_128x" #rows "_" name, 1, 0}, 128, rows, 2, stages, store, residual, parts}
+#define GATED_TILES(name)                      \
+    TILE(208, 4, STORE_GATED, name, 0, 0),     \
+        TILE(192, 4, STORE_GATED, name, 0, 0), \
+        TILE(160, 4, STORE_GATED, name, 0, 0), \
+        TILE(144, 5, STORE_GATED, name, 0, 0)
 
 /* The gated tiles are the first; those that leave codes follow all in the same order: choices name the
  * others. */
 enum { GATED = 4, TILES = 9, CODED = TILES, ROWS = CODED + GATED, MOST_PARTS = 8 };
 
 static const hopper_tile kernels[] = {
-    TILE(208, 4, STORE_GATED, "gated", 0, 0),
-    TILE(192, 4, STORE_GATED, "gated", 0, 0),
-    TILE(160, 4, STORE_GATED, "gated", 0, 0),
-    TILE(144, 5, STORE_GATED, "gated", 0, 0),
+    GATED_TILES("gated"),
     TILE(192, 4, STORE_PLAIN, "pingpong", 0, 0),
     TILE(144, 5, STORE_PLAIN, "pingpong", 0, 0),
     TILE(208, 4, STORE_TRANSPOSED, "parts", 1, MOST_PARTS),
     TILE(144, 5, STORE_TRANSPOSED, "parts", 1, MOST_PARTS),
     TILE(128, 5, STORE_TRANSPOSED, "parts", 1, MOST_PARTS),
-    TILE(208, 4, STORE_GATED, "coded", 0, 0),
-    TILE(192, 4, STORE_GATED, "coded", 0, 0),
-    TILE(160, 4, STORE_GATED, "coded", 0, 0),
-    TILE(144, 5, STORE_GATED, "coded", 0, 0),
+    GATED_TILES("coded"),
     INT8_ROWS_TABLE(.kernel, ROWS),
 };
 

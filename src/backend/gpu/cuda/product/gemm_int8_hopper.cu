@@ -19,14 +19,12 @@
         gemm<gemm_tile<int8_numbers, BW, BT, 2, STAGES, CODED, 0, 0>>(a.product.product, a.product.scales, \
                                                                      &a.fixed); \
     }
-HOPPER_INT8(128, 208, 4, GATED, gated, 0, 0)
-HOPPER_INT8(128, 192, 4, GATED, gated, 0, 0)
-HOPPER_INT8(128, 160, 4, GATED, gated, 0, 0)
-HOPPER_INT8(128, 144, 5, GATED, gated, 0, 0)
-HOPPER_CODED(128, 208, 4)
-HOPPER_CODED(128, 192, 4)
-HOPPER_CODED(128, 160, 4)
-HOPPER_CODED(128, 144, 5)
+#define HOPPER_GATED(BW, BT, STAGES) \
+    HOPPER_INT8(BW, BT, STAGES, GATED, gated, 0, 0) HOPPER_CODED(BW, BT, STAGES)
+HOPPER_GATED(128, 208, 4)
+HOPPER_GATED(128, 192, 4)
+HOPPER_GATED(128, 160, 4)
+HOPPER_GATED(128, 144, 5)
 HOPPER_INT8(128, 192, 4, PLAIN, pingpong, 0, 0)
 HOPPER_INT8(128, 144, 5, PLAIN, pingpong, 0, 0)
 HOPPER_INT8(128, 208, 4, TRANSPOSED, parts, 1, 1)

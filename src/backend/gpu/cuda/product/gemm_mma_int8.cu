@@ -11,32 +11,6 @@
 #include "gemm_mma.cuh"
 #include "int8_rows.cuh"
 
-/* ---- products ------------------------------------------------------------------------------------------ */
-
-/* One block a multiprocessor: else the compiler keeps to fewer registers and spills some. */
-#define PRODUCT_OF(name, threads, ...)                                        \
-    KERNEL(threads, 1) name(const __grid_constant__ gpu_int8_product a) {     \
-        gemm<mma_tile<int8_numbers, __VA_ARGS__>>(a.product, a.scales);       \
-    }
-#define PRODUCT(threads, rows, columns, ...) \
-    PRODUCT_OF(gemm_mma_int8_##rows##_##columns, threads, rows, columns, __VA_ARGS__)
-#define PRODUCT_HALF(threads, rows, columns, ...) \
-    PRODUCT_OF(gemm_mma_int8_##rows##_##columns##_half, threads, rows, columns, __VA_ARGS__, 2)
-
-PRODUCT(256, 160, 256, 80, 64, 3)
-/* Within the 99 KB that a block has on sm_86, sm_89 and sm_120. */
-PRODUCT_HALF(256, 160, 256, 80, 64, 3)
-PRODUCT_HALF(256, 160, 192, 80, 48, 4)
-PRODUCT_HALF(256, 128, 256, 64, 64, 4)
-PRODUCT_HALF(256, 128, 192, 64, 48, 4)
-PRODUCT_HALF(256, 160, 128, 80, 32, 5)
-PRODUCT_HALF(256, 128, 160, 32, 80, 5)
-PRODUCT_HALF(128, 64, 64, 32, 32, 4)
-
-KERNEL(256) gemm_mma_int8_join(const __grid_constant__ gpu_int8_product a) {
-    join<int8_numbers>(a.product, a.scales);
-}
-
 /* ---- codes --------------------------------------------------------------------------------------------- */
 
 /* A gated product without bias to codes, its rows one after the other; their scales too, by the first
@@ -108,24 +82,37 @@ struct coded_end {
     }
 };
 
-#define CODED_OF(name, threads, ...)                                                        \
-    KERNEL(threads, 1) name(const __grid_constant__ gpu_int8_coded a) {                     \
+/* ---- tiles --------------------------------------------------------------------------------------------- */
+
+/* With both ends. One block a multiprocessor: else the compiler keeps to fewer registers and spills some. */
+#define PRODUCT_OF(name, threads, ...)                                                      \
+    KERNEL(threads, 1) name(const __grid_constant__ gpu_int8_product a) {                   \
+        gemm<mma_tile<int8_numbers, __VA_ARGS__>>(a.product, a.scales);                     \
+    }                                                                                       \
+    KERNEL(threads, 1) name##_coded(const __grid_constant__ gpu_int8_coded a) {             \
         gemm<mma_tile<int8_numbers, __VA_ARGS__>>(a.product.product, a.product.scales,      \
                                                   coded_end{a.fixed});                      \
     }
-#define CODED(threads, rows, columns, ...) \
-    CODED_OF(gemm_mma_int8_##rows##_##columns##_coded, threads, rows, columns, __VA_ARGS__)
-#define CODED_HALF(threads, rows, columns, ...) \
-    CODED_OF(gemm_mma_int8_##rows##_##columns##_half_coded, threads, rows, columns, __VA_ARGS__, 2)
+#define PRODUCT(threads, rows, columns, ...) \
+    PRODUCT_OF(gemm_mma_int8_##rows##_##columns, threads, rows, columns, __VA_ARGS__)
+#define PRODUCT_HALF(threads, rows, columns, ...) \
+    PRODUCT_OF(gemm_mma_int8_##rows##_##columns##_half, threads, rows, columns, __VA_ARGS__, 2)
 
-CODED(256, 160, 256, 80, 64, 3)
-CODED_HALF(256, 160, 256, 80, 64, 3)
-CODED_HALF(256, 160, 192, 80, 48, 4)
-CODED_HALF(256, 128, 256, 64, 64, 4)
-CODED_HALF(256, 128, 192, 64, 48, 4)
-CODED_HALF(256, 160, 128, 80, 32, 5)
-CODED_HALF(256, 128, 160, 32, 80, 5)
-CODED_HALF(128, 64, 64, 32, 32, 4)
+PRODUCT(256, 160, 256, 80, 64, 3)
+/* Within the 99 KB that a block has on sm_86, sm_89 and sm_120. */
+PRODUCT_HALF(256, 160, 256, 80, 64, 3)
+PRODUCT_HALF(256, 160, 192, 80, 48, 4)
+PRODUCT_HALF(256, 128, 256, 64, 64, 4)
+PRODUCT_HALF(256, 128, 192, 64, 48, 4)
+PRODUCT_HALF(256, 160, 128, 80, 32, 5)
+PRODUCT_HALF(256, 128, 160, 32, 80, 5)
+PRODUCT_HALF(128, 64, 64, 32, 32, 4)
+
+/* ---- joins --------------------------------------------------------------------------------------------- */
+
+KERNEL(256) gemm_mma_int8_join(const __grid_constant__ gpu_int8_product a) {
+    join<int8_numbers>(a.product, a.scales);
+}
 
 /* The join of parts to codes, a quarter of a unit a thread: two outputs. */
 KERNEL(256) gemm_mma_int8_join_coded(const __grid_constant__ gpu_int8_coded a) {
