@@ -25,7 +25,7 @@ typedef void part_step(prepare *p, job *job, int part);
 
 /* A step of all parts of a job. Its thread does it with those that have no job of their own to take. */
 typedef struct work {
-    struct work *next;           /* some of its parts are begun later                                      */
+    struct work *next;           /* in prepare.works                                                       */
     job *job;
     part_step *step;
     int begun, over;             /* parts                                                                  */
